@@ -1,0 +1,1 @@
+"""Rootbeam: an interaction log becomes a recommender."""

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, array types, configuration, ids, bundles."""

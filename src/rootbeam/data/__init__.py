@@ -1,0 +1,1 @@
+"""From files of events to arrays: reading, sources, splits, histories, simulation."""

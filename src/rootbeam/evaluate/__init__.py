@@ -1,0 +1,1 @@
+"""How good it is: the protocol, rivals, intervals and the report."""

@@ -1,0 +1,1 @@
+"""What is learned: losses and samplers (pure functions), embeddings, encoders, item weights."""
