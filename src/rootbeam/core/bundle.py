@@ -1,0 +1,120 @@
+"""A bundle on disk: a folder of hashed files under one manifest, replaced in one step.
+
+A reader sees the old bundle or the new one. Loading checks every hash and names the file that fails.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rootbeam.core.errors import BundleError
+from rootbeam.core.files import sha256_of
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def write_bundle(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
+    """Writes the files and their manifest beside `path`, then puts the folder in its place."""
+    if path.exists() and not (path / MANIFEST).exists() and (not path.is_dir() or any(path.iterdir())):
+        raise BundleError(f"{path} exists and is not a bundle; give another place or remove it first")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    beside.mkdir()
+    try:
+        for name, content in files.items():
+            _write_synced(beside / name, content)
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        complete = {"format": FORMAT, **manifest, "files": hashes}
+        complete["sha256"] = _self_hash(complete)
+        _write_synced(beside / MANIFEST, (json.dumps(complete, indent=2, allow_nan=False) + "\n").encode())
+        _sync_folder(beside)
+        _put_in_place(beside, path)
+        _sync_folder(path.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest, its own hash checked; a newer format is refused."""
+    file = path / MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise BundleError(
+            f"{path} is not a bundle: it has no {MANIFEST}; make one with `rootbeam train EVENTS --out {path}`"
+        ) from None
+    except (OSError, ValueError):
+        raise BundleError(f"{file} is damaged: it is not JSON; restore the bundle or train again") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+        raise BundleError(f"{file} is damaged: it has no format number; restore the bundle or train again")
+    if manifest["format"] > FORMAT:
+        raise BundleError(
+            f"{path} has format {manifest['format']} and this version reads up to {FORMAT}; update rootbeam"
+        )
+    if manifest.get("sha256") != _self_hash(manifest):
+        raise BundleError(f"{file} was edited or cut short: its hash differs; restore the bundle or train again")
+    return manifest
+
+
+def check_files(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Every file is there and has the hash the manifest names."""
+    for name, expected in manifest["files"].items():
+        file = path / name
+        if not file.is_file():
+            raise BundleError(f"{path} lacks {name}; restore the bundle or train again")
+        if sha256_of(file) != expected:
+            raise BundleError(f"{file} was edited or cut short: its hash differs; restore it or train again")
+
+
+def _self_hash(manifest: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    if not path.exists():
+        new.rename(path)
+        return
+    if _exchange(new, path):  # the old bundle now stands where the new one was made, and is removed
+        return
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.old")
+    path.rename(aside)
+    new.rename(path)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swaps two names in one step, where the kernel and the file system can."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    return bool(
+        renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0
+    )
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

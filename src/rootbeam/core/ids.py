@@ -1,0 +1,57 @@
+"""External ids (strings or integers, returned unchanged) against dense int32 ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from rootbeam.core.types import PADDING, Int32
+
+ExternalId = str | int
+
+
+@dataclass(frozen=True)
+class Ids:
+    """external[d] is the id that the source used for dense id d."""
+
+    external: Sequence[ExternalId]
+
+    def __len__(self) -> int:
+        return len(self.external)
+
+    @cached_property
+    def _dense_of(self) -> dict[ExternalId, int]:
+        return {external: dense for dense, external in enumerate(self.external)}
+
+    @property
+    def are_integers(self) -> bool:
+        return bool(self.external) and isinstance(self.external[0], int)
+
+    def dense(self, external: Iterable[ExternalId]) -> Int32:
+        """Dense ids; -1 where the id is unknown."""
+        of = self._dense_of
+        return np.fromiter((of.get(self._as_stored(e), PADDING) for e in external), dtype=np.int32)
+
+    def __contains__(self, external: ExternalId) -> bool:
+        return self._as_stored(external) in self._dense_of
+
+    def back(self, dense: Iterable[int]) -> list[ExternalId]:
+        """External ids of dense ids."""
+        return [self.external[d] for d in dense]
+
+    def extended(self, external: Iterable[ExternalId]) -> Ids:
+        """These ids, then those of `external` not among them, in the order they come."""
+        new = [e for e in dict.fromkeys(external) if e not in self._dense_of]
+        return Ids([*self.external, *new])
+
+    def _as_stored(self, external: ExternalId) -> ExternalId:
+        """A command line only has strings: "42" means 42 where the source's ids are integers."""
+        if self.are_integers and isinstance(external, str):
+            digits = external.removeprefix("-")
+            return int(external) if digits.isascii() and digits.isdigit() and len(digits) < 19 else external
+        if not self.are_integers and isinstance(external, int):
+            return str(external)
+        return external

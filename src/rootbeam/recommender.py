@@ -1,0 +1,429 @@
+"""The Recommender: fit, recommend, observe, evaluate, save, load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rootbeam.core.config import Config
+from rootbeam.core.errors import ConfigError, InputError, UnknownIdError
+from rootbeam.core.ids import ExternalId, Ids
+from rootbeam.core.types import Bool, Event, Float32, Histories, History, Int32, Log, Ragged
+from rootbeam.data.arrays import ids_of, to_log
+from rootbeam.data.events import Events, frame_of
+from rootbeam.data.history import concatenate, empty_history, fold, from_items, replay, stack
+from rootbeam.data.split import Holdout, split
+from rootbeam.evaluate.protocol import METRICS, Evaluation, activity_slices, evaluate_lists, single_latency_ms
+from rootbeam.learn.fit import Progress, silent
+from rootbeam.learn.popularity import log_recent, recent_counts
+from rootbeam.learn.scorers import ConstantScorer
+from rootbeam.model import Counts, Model, load_model, save_model
+from rootbeam.search.exact import ExactRetriever, Found
+from rootbeam.search.filters import item_offset
+from rootbeam.train import Task, Trained, train
+
+VALIDATION_SHARE = 0.1
+USERS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What became of observed events."""
+
+    applied: int
+    unknown_items: int  # events of items the model does not know; they wait for the next training
+
+
+class Recommender:
+    """A recommender over one log. `fit` or `load` gives it a model; `observe` moves its users on."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or Config()
+        self._model: Model | None = None
+        self._live: dict[ExternalId, History] = {}  # users whom events moved since training
+        self._recent: Counts | None = None
+        self._sequence = 0
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        events: Events | pl.DataFrame,
+        valid: Holdout | None = None,
+        *,
+        items: pl.DataFrame | None = None,
+        model: str | None = None,
+        state: Path | None = None,
+        progress: Progress = silent,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Recommender:
+        """Climbs the ladder on validation users, chooses a rung and refits it through the last event.
+
+        Without `valid`, the last tenth of the events (of each user, where there is no time) is held out to
+        choose by, and is learned from afterwards.
+        """
+        frame = frame_of(events)
+        if items is None:
+            items = getattr(events, "items", None)
+        prepared = prepare(frame, valid, self.config)
+        trained = train(
+            prepared.task, self.config, state=state, progress=progress, should_stop=should_stop, model=model
+        )
+        self._become(assemble(prepared, trained, items, self.config))
+        return self
+
+    def _become(self, model: Model) -> None:
+        self._model, self.config = model, model.config
+        self._live, self._recent = {}, model.recent
+        self._sequence = int(model.histories.watermark.max(initial=0))
+
+    @property
+    def model(self) -> Model:
+        if self._model is None:
+            raise InputError("this Recommender has no model yet; call fit(events) or rootbeam.load(path) first")
+        return self._model
+
+    # -- recommending -----------------------------------------------------------------------------
+
+    def recommend(
+        self,
+        users: Sequence[ExternalId],
+        k: int = 10,
+        *,
+        exclude_seen: bool | None = None,
+        allow: Iterable[ExternalId] | None = None,
+        deny: Iterable[ExternalId] | None = None,
+    ) -> pl.DataFrame:
+        """user_id, item_id, score, rank, source: k rows a user wherever k items exist.
+
+        `source` is `model`, or `fallback` (recent popularity) for users the model knows nothing of.
+        exclude_seen None follows the bundle's --repeats: seen items are left out unless repeats are allowed.
+        """
+        users = list(users)
+        histories = self._histories_of(users)
+        return self._frame(users, "user_id", histories, k, exclude_seen, allow, deny)
+
+    def recommend_from_history(
+        self,
+        histories: Sequence[Sequence[ExternalId]],
+        k: int = 10,
+        *,
+        exclude_seen: bool | None = None,
+        allow: Iterable[ExternalId] | None = None,
+        deny: Iterable[ExternalId] | None = None,
+    ) -> pl.DataFrame:
+        """The same for histories given as items, oldest first; `history` numbers them from 0."""
+        dense = [[int(i) for i in self.model.items.dense(row) if i >= 0] for row in histories]
+        length = self.model.histories.last.shape[1]
+        given = from_items(dense, length)
+        return self._frame(list(range(len(dense))), "history", given, k, exclude_seen, allow, deny)
+
+    def observe(self, events: Events | pl.DataFrame) -> Observed:
+        """Moves users and popularity on by new events, in order of time; the model stays as it is."""
+        from rootbeam.data.events import read_events
+
+        frame = frame_of(events)
+        if "weight" not in frame.columns:
+            frame = read_events(frame).frame
+        if "timestamp" in frame.columns:
+            frame = frame.sort("timestamp", maintain_order=True)
+        items = self.model.items.dense(frame["item_id"].to_list())
+        times = (
+            frame["timestamp"].to_physical().to_list()
+            if "timestamp" in frame.columns
+            else [self._now_ms()] * len(frame)
+        )
+        known = 0
+        rows = zip(frame["user_id"].to_list(), items.tolist(), frame["weight"].to_list(), times, strict=True)
+        for user, item, weight, time in rows:
+            if item < 0:
+                continue
+            self._sequence += 1
+            history = self._live.get(user) or self._stored(user)
+            self._live[user] = fold(history, Event(item, self._sequence))
+            self._recent = self._counts().with_event(item, weight, time)
+            known += 1
+        return Observed(known, len(frame) - known)
+
+    def history_of(self, user: ExternalId) -> list[ExternalId]:
+        """The last items of a user, oldest first; empty for an unknown user."""
+        last = self._histories_of([user]).last[0]
+        return self.model.items.back(last[last >= 0])
+
+    def retrieve(
+        self,
+        histories: Histories,
+        k: int,
+        exclude_seen: bool | None = None,
+        allow: Int32 | None = None,
+        deny: Int32 | None = None,
+    ) -> tuple[Found, Bool]:
+        """Dense items for dense histories, and which rows were answered by the fallback."""
+        model = self.model
+        seen = self.config.data.repeats == "forbid" if exclude_seen is None else exclude_seen
+        fallback = histories.seen.lengths() == 0
+        items = np.full((len(histories), k), -1, dtype=np.int32)
+        scores = np.full((len(histories), k), -math.inf, dtype=np.float32)
+        for rows, retriever, prior in (
+            (np.flatnonzero(~fallback), ExactRetriever(model.scorer, model.trained.blend.a), self._prior()),
+            (np.flatnonzero(fallback), ExactRetriever(ConstantScorer(len(model.items))), self._fallback_prior()),
+        ):
+            for start in range(0, len(rows), USERS_AT_ONCE):
+                part = rows[start : start + USERS_AT_ONCE]
+                chosen = histories.take(part)
+                found = retriever.retrieve(
+                    chosen,
+                    k,
+                    offset=item_offset(prior, model.available, deny, len(model.items)),
+                    exclude=chosen.seen if seen else None,
+                    allow=allow,
+                )
+                items[part], scores[part] = found.items, found.scores
+        return Found(items, scores), fallback
+
+    def _frame(
+        self,
+        keys: list[Any],
+        key_name: str,
+        histories: Histories,
+        k: int,
+        exclude_seen: bool | None,
+        allow: Iterable[ExternalId] | None,
+        deny: Iterable[ExternalId] | None,
+    ) -> pl.DataFrame:
+        if k < 1:
+            raise ConfigError(f"k is {k}; needed at least 1")
+        k = min(k, len(self.model.items))
+        allowed = None if allow is None else self._known_items(allow)
+        denied = None if deny is None else self.model.items.dense(deny)
+        found, fallback = self.retrieve(histories, k, exclude_seen, allowed, denied)
+        row, place = np.nonzero(found.items >= 0)
+        item_ids = pl.Series(self.model.items.external)
+        return pl.DataFrame(
+            {
+                key_name: pl.Series(keys, dtype=None if keys else pl.String).gather(row),
+                "item_id": item_ids.gather(found.items[row, place]),
+                "score": found.scores[row, place],
+                "rank": (place + 1).astype(np.int32),
+                "source": pl.Series(["model", "fallback"]).gather(fallback[row].astype(np.int64)),
+            }
+        )
+
+    def _known_items(self, external: Iterable[ExternalId]) -> Int32:
+        given = list(external)
+        dense = self.model.items.dense(given)
+        if given and not (dense >= 0).any():
+            raise UnknownIdError(
+                f"none of the {len(given)} allowed items is known to the model (such as {str(given[0])[:40]!r})"
+            )
+        return dense
+
+    def _histories_of(self, users: Sequence[ExternalId]) -> Histories:
+        model = self.model
+        users = [model.users._as_stored(user) for user in users]
+        rows = model.users.dense(users)
+        apart = np.array([row < 0 or user in self._live for user, row in zip(users, rows, strict=True)], dtype=bool)
+        if not apart.any():
+            return model.histories.take(rows)
+        others = stack([self._live.get(users[i]) or self._stored(users[i]) for i in np.flatnonzero(apart)])
+        together = concatenate([model.histories.take(rows[~apart]), others])
+        order = np.empty(len(users), dtype=np.int64)
+        order[np.concatenate([np.flatnonzero(~apart), np.flatnonzero(apart)])] = np.arange(len(users))
+        return together.take(order)
+
+    def _stored(self, user: ExternalId) -> History:
+        row = int(self.model.users.dense([user])[0])
+        if row < 0:
+            return empty_history(self.model.histories.last.shape[1])
+        return self.model.histories.one(row)
+
+    def _counts(self) -> Counts:
+        return self._recent if self._recent is not None else self.model.recent
+
+    def _now_ms(self) -> int:
+        return self._counts().as_of_ms
+
+    def _prior(self) -> Float32 | None:
+        blend = self.model.trained.blend
+        return np.float32(blend.b) * log_recent(self._counts().values) if blend.b else None
+
+    def _fallback_prior(self) -> Float32:
+        return log_recent(self.model.fallback.values)
+
+    # -- how good it is, and keeping it -----------------------------------------------------------
+
+    def evaluate(self, holdout: Holdout, *, metrics: Sequence[str] = METRICS) -> Evaluation:
+        """Full-catalogue metrics with intervals and slices; see evaluate/protocol.py."""
+        return evaluate(self, holdout, metrics=metrics)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the bundle; users observed since training are folded into its histories."""
+        save_model(Path(path), self._with_live_state())
+
+    def _with_live_state(self) -> Model:
+        if not self._live:
+            return self.model
+        model = self.model
+        users = model.users.extended(self._live)
+        return replace(
+            model, users=users, histories=self._histories_of(users.external), recent=self._counts()
+        )
+
+
+def load(path: str | Path) -> Recommender:
+    """Reads a bundle; every hash is checked."""
+    recommender = Recommender()
+    recommender._become(load_model(Path(path)))
+    return recommender
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Dense arrays for training, and the ids they stand for."""
+
+    task: Task
+    users: Ids
+    items: Ids
+
+
+def prepare(frame: pl.DataFrame, valid: Holdout | None, config: Config) -> Prepared:
+    """Ids over everything known, and the logs of the recipe."""
+    if not len(frame):
+        raise InputError("there are no events to learn from; give at least one")
+    if valid is None:
+        frame, valid = _hold_out(frame, config)
+    later = valid.later
+    users = ids_of(frame["user_id"], valid.inputs["user_id"], later["user_id"])
+    items = ids_of(frame["item_id"], valid.inputs["item_id"], later["item_id"])
+    full = pl.concat([frame, valid.inputs, later], how="diagonal").unique(maintain_order=True)
+    task = Task(
+        train=to_log(frame, users, items),
+        valid_inputs=to_log(valid.inputs, users, items),
+        valid_labels=to_log(valid.labels, users, items).sequences(),
+        full=to_log(full, users, items),
+    )
+    return Prepared(task, users, items)
+
+
+def _hold_out(frame: pl.DataFrame, config: Config) -> tuple[pl.DataFrame, Holdout]:
+    """The last tenth of the time; where there is no time, every user's last event."""
+    by = "time" if "timestamp" in frame.columns and frame["timestamp"].n_unique() > 1 else "leave-one-out"
+    if by == "time":
+        # The test part of a split with a negligible validation part is the tenth to choose by.
+        parts = split(frame, by="time", valid=0.0, test=VALIDATION_SHARE, repeats=config.data.repeats)
+        return parts.train, parts.test
+    parts = split(frame, by="leave-one-out", repeats=config.data.repeats)
+    return pl.concat([parts.train, parts.valid.later], how="diagonal"), parts.test
+
+
+def assemble(prepared: Prepared, trained: Trained, items: pl.DataFrame | None, config: Config) -> Model:
+    """The model with the state it serves from: histories and popularity through the last event."""
+    log = prepared.task.full
+    now = int(log.times.max()) if log.timed and log.n_events else 0
+    fallback_half_life = next(
+        (row["half_life_days"] for row in trained.ladder if row["model"] == "popularity"), None
+    )
+    return Model(
+        config=config,
+        trained=trained,
+        users=prepared.users,
+        items=prepared.items,
+        catalogue=catalogue_of(prepared.items, items),
+        histories=replay(log, config.data.history_length, _sequence_by_time(log)),
+        recent=_counts_of(log, now, trained.blend.half_life_days),
+        fallback=_counts_of(log, now, math.inf if fallback_half_life is None else fallback_half_life),
+        facts={
+            "data_fingerprint": prepared.task.fingerprint(),
+            "events": log.n_events,
+            "timed": log.timed,
+            "watermark": log.n_events,
+            "trained_through_ms": now if log.timed else None,
+            "tree": None,
+        },
+    )
+
+
+def _counts_of(log: Log, now: int, half_life_days: float) -> Counts:
+    return Counts(recent_counts(log, now, half_life_days), now, half_life_days)
+
+
+def _sequence_by_time(log: Log) -> np.ndarray:
+    """(events,) the number of every event in the order of time, from 1."""
+    number = np.empty(log.n_events, dtype=np.int64)
+    number[np.argsort(log.times, kind="stable")] = np.arange(1, log.n_events + 1)
+    if not log.timed:
+        return np.arange(1, log.n_events + 1)
+    # Within a user numbers must ascend, as the log does; equal times are in the order of the source.
+    return number
+
+
+def catalogue_of(ids: Ids, items: pl.DataFrame | None) -> pl.DataFrame:
+    """What is known of the model's items, in dense order."""
+    known = pl.DataFrame({"item_id": pl.Series(ids.external)})
+    if items is None or not len(items):
+        return known
+    items = items.unique("item_id", keep="first", maintain_order=True)
+    if items.schema["item_id"] != known.schema["item_id"]:
+        items = items.with_columns(pl.col("item_id").cast(known.schema["item_id"], strict=False))
+    return known.join(items, on="item_id", how="left", maintain_order="left")
+
+
+def evaluate(recommender: Recommender, holdout: Holdout, *, metrics: Sequence[str] = METRICS) -> Evaluation:
+    """A fitted recommender on a holdout: the histories are the holdout's inputs, nothing else."""
+    model = recommender.model
+    users = ids_of(holdout.inputs["user_id"], holdout.labels["user_id"])
+    histories = replay(
+        to_log(holdout.inputs, users, model.items), model.config.data.history_length
+    )
+    # Labels the model has no item for stay, out of reach: they count as missed.
+    every_item = model.items.extended(holdout.labels["item_id"].to_list())
+    labels = to_log(holdout.labels, users, every_item).sequences()
+    in_training = model.users.dense(users.external)
+    known = (in_training >= 0) & (histories.events > 0)
+
+    def lists(chosen: Histories, k: int) -> Int32:
+        return recommender.retrieve(chosen, k)[0].items
+
+    return evaluate_lists(
+        lists,
+        histories,
+        labels,
+        n_items=len(model.items),
+        slices=activity_slices(histories, known),
+        protocol=protocol_of(model, holdout),
+        names=metrics,
+        retrieval=retrieval_of(lists, histories, labels),
+        seed=model.config.run.seed,
+    )
+
+
+def protocol_of(model: Model, holdout: Holdout) -> dict[str, Any]:
+    return {
+        "catalogue": "full",
+        "items": len(model.items),
+        "seen_items": "filtered" if model.config.data.repeats == "forbid" else "allowed",
+        "headline": "users with at least one event before their labels",
+        "interval": "95 % bootstrap over users",
+        "label_events": len(holdout.labels),
+        "input_events": len(holdout.inputs),
+    }
+
+
+def retrieval_of(lists: Callable[[Histories, int], Int32], histories: Histories, labels: Ragged) -> Mapping[str, Any]:
+    """Exact search scores every item, so its fidelity is 1 by definition."""
+    rows = np.flatnonzero((labels.lengths() > 0) & (histories.events > 0))
+    return {
+        "mode": "exact",
+        "beam": None,
+        "nodes_scored_share": 1.0,
+        "overlap@20": 1.0,
+        "recall_ratio@20": 1.0,
+        "latency_ms": single_latency_ms(partial(lists), histories.take(rows), 20),
+    }
