@@ -89,7 +89,9 @@ def compare(rows: int, repetitions: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--one", nargs=3, metavar=("NAME", "CSV", "OUT"), help=argparse.SUPPRESS)

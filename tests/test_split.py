@@ -56,6 +56,18 @@ def test_time_split_puts_equal_times_on_one_side() -> None:
     assert any("valid has no label" in warning for warning in found.report.warnings)
 
 
+def test_a_share_of_0_leaves_a_part_empty_and_says_so() -> None:
+    frame = log([("u", "a", time) for time in range(10)])
+    without_test = split(frame, valid=0.2, test=0.0, repeats="allow")
+    assert rows(without_test.valid.labels) == [8, 9]
+    assert rows(without_test.test.inputs) == list(range(10))
+    assert without_test.test.labels.is_empty()
+    assert any("test has no label" in warning for warning in without_test.report.warnings)
+    without_valid = split(frame, valid=0.0, test=0.2, repeats="allow")
+    assert without_valid.valid.labels.is_empty()
+    assert rows(without_valid.test.labels) == [8, 9]
+
+
 def test_cold_items_seen_labels_and_cold_users_are_counted() -> None:
     before = [("u", "a", t) for t in range(8)]
     frame = log([*before, ("u", "b", 8), ("u", "a", 9), ("u", "b", 10), ("new", "a", 11), ("new", "z", 12)])

@@ -27,7 +27,7 @@ from rootbeam.learn.scorers import ConstantScorer
 from rootbeam.model import Counts, Model, load_model, save_model
 from rootbeam.search.exact import ExactRetriever, Found
 from rootbeam.search.filters import item_offset
-from rootbeam.train import Task, Trained, train
+from rootbeam.train import Task, Trained, read_trained, train
 
 VALIDATION_SHARE = 0.1
 USERS_AT_ONCE = 4096
@@ -77,6 +77,24 @@ class Recommender:
             prepared.task, self.config, state=state, progress=progress, should_stop=should_stop, model=model
         )
         self._become(assemble(prepared, trained, items, self.config))
+        return self
+
+    def adopt(
+        self,
+        events: Events | pl.DataFrame,
+        valid: Holdout | None,
+        trained: Path,
+        *,
+        items: pl.DataFrame | None = None,
+    ) -> Recommender:
+        """The same as `fit`, with the arrays that `python -m rootbeam.train` made of the same events elsewhere."""
+        prepared = prepare(frame_of(events), valid, self.config)
+        done, fingerprint = read_trained(trained)
+        if fingerprint != prepared.task.fingerprint():
+            raise InputError(f"{trained} was trained on other events or settings; export the task again")
+        if items is None:
+            items = getattr(events, "items", None)
+        self._become(assemble(prepared, done, items, self.config))
         return self
 
     def _become(self, model: Model) -> None:
@@ -379,9 +397,8 @@ def evaluate(recommender: Recommender, holdout: Holdout, *, metrics: Sequence[st
     """A fitted recommender on a holdout: the histories are the holdout's inputs, nothing else."""
     model = recommender.model
     users = ids_of(holdout.inputs["user_id"], holdout.labels["user_id"])
-    histories = replay(
-        to_log(holdout.inputs, users, model.items), model.config.data.history_length
-    )
+    inputs = to_log(holdout.inputs, users, model.items)
+    histories = replay(inputs, model.config.data.history_length)
     # Labels the model has no item for stay, out of reach: they count as missed.
     every_item = model.items.extended(holdout.labels["item_id"].to_list())
     labels = to_log(holdout.labels, users, every_item).sequences()
@@ -400,6 +417,7 @@ def evaluate(recommender: Recommender, holdout: Holdout, *, metrics: Sequence[st
         protocol=protocol_of(model, holdout),
         names=metrics,
         retrieval=retrieval_of(lists, histories, labels),
+        popularity=np.bincount(inputs.items, minlength=len(model.items)).astype(np.float64),
         seed=model.config.run.seed,
     )
 

@@ -90,22 +90,13 @@ def train(
     started = time.monotonic()
     stages = Stages(state, task.fingerprint(), config)
     runtime = Runtime(device_of(config), None, config.run.checkpoint_seconds, progress, should_stop)
-    now = int(task.train.times.max()) if task.train.n_events else 0
-    judge = judge_of(
-        task.train,
-        task.valid_inputs,
-        task.valid_labels,
-        now,
-        config.ladder,
-        config.data.repeats,
-        config.data.history_length,
-        config.run.seed,
-    )
-    rungs = []
+    judge = _judge(task, config)
+    rungs: list[Judged] = []
     for name in _rungs_to_try(task, config, judge, model):
         progress("ladder", len(rungs), len(config.ladder.models), name)
-        climb = {"popularity": _popularity, "neighbours": _neighbours, "sequence": _sequence}[name]
-        rungs.append(stages.once(name, lambda c=climb: c(task, config, judge, runtime, stages, started)))
+        rungs.append(
+            stages.once(name, lambda n=name: _climb(n, task, config, judge, runtime, stages, started))
+        )
     chosen = next((r for r in rungs if r.name == model), None) or choose(rungs, config.ladder.level)
     progress("ladder", len(rungs), len(rungs), f"{chosen.name} is chosen; refitting through the last event")
     served = stages.once("served", lambda: _refit(chosen, task, config, runtime, stages))
@@ -117,6 +108,37 @@ def train(
         [_row(rung, config.ladder.metric, rung is chosen) for rung in rungs],
         {rung.name: rung.curve for rung in rungs if rung.curve},
     )
+
+
+def validate_rung(task: Task, config: Config, name: str) -> Judged:
+    """One rung on the validation users, nothing chosen or refitted: what `tune` searches by."""
+    runtime = Runtime(device_of(config))
+    stages = Stages(None, "", config)
+    return _climb(name, task, config, _judge(task, config), runtime, stages, time.monotonic())
+
+
+def _judge(task: Task, config: Config) -> Judge:
+    now = int(task.train.times.max()) if task.train.n_events else 0
+    return judge_of(
+        task.train,
+        task.valid_inputs,
+        task.valid_labels,
+        now,
+        config.ladder,
+        config.data.repeats,
+        config.data.history_length,
+        config.run.seed,
+    )
+
+
+def _climb(
+    name: str, task: Task, config: Config, judge: Judge, runtime: Runtime, stages: Stages, started: float
+) -> Judged:
+    if name == "popularity":
+        return _popularity(task, judge)
+    if name == "neighbours":
+        return _neighbours(task, config, judge, runtime)
+    return _sequence(task, config, judge, runtime, stages, started)
 
 
 def device_of(config: Config) -> str:
@@ -146,7 +168,7 @@ def _rungs_to_try(task: Task, config: Config, judge: Judge, model: str | None) -
     return wanted[:1]
 
 
-def _popularity(task: Task, config: Config, judge: Judge, *_: Any) -> Judged:
+def _popularity(task: Task, judge: Judge) -> Judged:
     scorer = ConstantScorer(task.train.n_items)
     if not len(judge.histories):
         return Judged("popularity", Blend(0.0, 1.0, math.inf), np.zeros(0), 0.0)
@@ -154,7 +176,7 @@ def _popularity(task: Task, config: Config, judge: Judge, *_: Any) -> Judged:
     return Judged("popularity", blend, values, milliseconds_per_user(scorer, judge.histories, judge.depth))
 
 
-def _neighbours(task: Task, config: Config, judge: Judge, runtime: Runtime, *_: Any) -> Judged:
+def _neighbours(task: Task, config: Config, judge: Judge, runtime: Runtime) -> Judged:
     """Weights by the best setting; then the decay; then the blend. Each on validation users."""
     candidates = _weight_settings(task.train.n_items, config)
     counts = gram(task.train) if "l2" in candidates[0] else None
@@ -365,19 +387,23 @@ def read_task(path: Path) -> tuple[Task, Config]:
     return Task(logs[0], logs[1], labels, logs[2]), config_of(meta["config"])
 
 
-def write_trained(path: Path, trained: Trained) -> None:
+def write_trained(path: Path, trained: Trained, fingerprint: str) -> None:
     meta = dataclasses.asdict(dataclasses.replace(trained, arrays={}))
     meta["blend"]["half_life_days"] = _finite(meta["blend"]["half_life_days"])
-    write_arrays(path, trained.arrays, meta)
+    write_arrays(path, trained.arrays, meta | {"fingerprint": fingerprint})
 
 
-def read_trained(path: Path) -> Trained:
+def read_trained(path: Path) -> tuple[Trained, str]:
+    """What was trained, and the fingerprint of the task it was trained on."""
     arrays, meta = read_arrays(path)
+    if not isinstance(meta, dict) or "fingerprint" not in meta:
+        raise InputError(f"{path} holds no trained model; make one with `python -m rootbeam.train`")
+    fingerprint = meta.pop("fingerprint")
     half_life = meta["blend"]["half_life_days"]
     meta["blend"] = Blend(
         meta["blend"]["a"], meta["blend"]["b"], math.inf if half_life is None else half_life
     )
-    return Trained(**(meta | {"arrays": arrays}))
+    return Trained(**(meta | {"arrays": arrays})), fingerprint
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -395,7 +421,7 @@ def main(arguments: list[str] | None = None) -> int:
         task, config = read_task(given.arrays)
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, device=given.device))
         trained = train(task, config, state=given.state, progress=say)
-        write_trained(given.out, trained)
+        write_trained(given.out, trained, task.fingerprint())
     except RootbeamError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -34,7 +34,7 @@ class LadderConfig:
     metric: str = "ndcg@10"
     level: float = 0.95  # a cheaper rung is served unless it is worse at this confidence
     half_lives_days: tuple[float, ...] = (1.0, 3.0, 7.0, 14.0, 30.0, 90.0, 365.0)  # infinity is always tried
-    recency_weights: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # b, with a · model of deviation 1
+    recency_weights: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)  # b, with a · model of deviation 1
     max_users: int = 5000  # validation users that choices are made on
 
 
@@ -45,7 +45,7 @@ class NeighboursConfig:
     ease_l2: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
     knn_neighbours: tuple[int, ...] = (20, 50, 100, 200)
     keep: int = 300  # weights kept for each item
-    decays: tuple[float, ...] = (1.0, 0.98, 0.95, 0.9, 0.8)  # weight of an event by its age in events
+    decays: tuple[float, ...] = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6)  # weight of an event by its age in events
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,9 @@ class SequenceTraining:
     weight_decay: float = 0.0
     batch: int = 128  # windows a step
     epochs: int = 60  # at most; a budget or early stopping may end sooner
+    least_steps: int = 2000  # what small logs get, however many epochs that is
     patience: int = 5  # validations without a better value before stopping
-    validations_per_epoch: float = 0.5
+    validations: int = 40  # over the whole schedule, one an epoch at most
     warmup_steps: int = 100
     full_softmax_items: int = 20_000  # larger catalogues draw negatives instead
     negatives: int = 1024  # shared by the batch, drawn by popularity^0.5
@@ -129,7 +130,8 @@ CHECKS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
     ("training", "batch", _positive, "a positive count"),
     ("training", "epochs", _positive, "a positive count"),
     ("training", "patience", _positive, "a positive count"),
-    ("training", "validations_per_epoch", _positive, "a positive count"),
+    ("training", "least_steps", lambda v: v >= 0, "0 or more"),
+    ("training", "validations", _positive, "a positive count"),
     ("training", "negatives", _positive, "a positive count"),
     ("run", "seed", lambda v: 0 <= v < 2**31, "0 to 2147483647"),
     ("run", "budget_seconds", _positive, "a positive time"),

@@ -14,7 +14,7 @@ Canonical columns, in this order; the first three of the optional ones are parse
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +56,7 @@ class ReadOptions:
     weights       event type -> weight; 0 drops its events. Multiplies a `weight` column where there is one
     min_rating    events rated below are dropped; None keeps every rating
     on_bad_rows   "fail" names the first ten and raises; "quarantine" writes all of them to `rejected`
-    rejected      the file for bad rows; None is ./rejected.parquet, or DIR/rejected.parquet of a written folder
+    rejected      the file for bad rows; None is ./rejected.parquet, or rejected.parquet of the folder written
     batch_bytes   bytes of text read at a time; Parquet takes one row per 32 of them
     """
 
@@ -141,9 +141,18 @@ REJECTED: Mapping[str, Any] = {
 }
 
 
-def rejected_frame(records: list[tuple[str, int, str | None, str | None, str]] | None = None) -> pl.DataFrame:
+def rejected_frame(records: Sequence[tuple[str, int, str | None, str | None, str]] = ()) -> pl.DataFrame:
     """Bad rows as a frame of file, row, column, value (shortened), reason."""
-    return pl.DataFrame(records or [], schema=dict(REJECTED), orient="row")
+    return pl.DataFrame(list(records), schema=dict(REJECTED), orient="row")
+
+
+def describe_bad_row(record: Mapping[str, object], name_file: bool) -> str:
+    """row 17: timestamp 253402300799 is in the year 9999; needed a time before 2100"""
+    what = " ".join(str(part) for part in (record["column"], record["value"]) if part not in (None, ""))
+    if record["column"] is None:
+        what = f'"{record["value"]}"'
+    file = f"{record['file']} " if name_file else ""
+    return f"{file}row {record['row']}: {what} {record['reason']}"
 
 
 def shorten(value: str, length: int = 40) -> str:

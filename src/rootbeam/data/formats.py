@@ -3,7 +3,7 @@
 Parquet          rows are numbered from 1
 CSV, TSV         the header is row 1, so numbers agree with an editor; `.gz` behind the extension is undone
 JSON Lines       one object a line, numbered from 1; .jsonl or .ndjson, also .gz
-RecBole          .inter: tab-separated, no quotes, header `user_id:token item_id:token ...`; a token is a string
+RecBole          .inter: tab-separated, no quotes, header `user_id:token item_id:token`; a token is a string
 polars frame     rows are numbered from 1
 """
 
@@ -21,7 +21,7 @@ from rootbeam.core.errors import EventsError
 from rootbeam.data.contract import COLUMNS, ID_COLUMNS, RawBatch, ReadOptions, rejected_frame, shorten
 from rootbeam.data.folder import events_glob, is_folder, read_meta
 from rootbeam.data.jsonlines import JsonLines, keys_of
-from rootbeam.data.textfile import Delimited, Lines, Parsed, check_text, read_lines, split_lines
+from rootbeam.data.textfile import Delimited, Lines, Parsed, is_empty, read_lines
 
 Source = str | Path | pl.DataFrame
 
@@ -49,14 +49,14 @@ def files_of(source: str | Path) -> list[Path]:
     if path.is_dir():
         return _files_in(path)
     if path.exists():
-        _format(path)
+        format_of(path)
         return [path]
     if any(mark in str(source) for mark in "*?["):
         found = sorted(Path(name) for name in glob.glob(str(source), recursive=True) if Path(name).is_file())
         if not found:
             raise EventsError(f"{source} matches no file; check the pattern, and quote it in a shell")
         for each in found:
-            _format(each)
+            format_of(each)
         return found
     raise EventsError(
         f"{source} does not exist; needed a file, a folder or a glob of {', '.join(EVENT_FORMATS)}"
@@ -80,7 +80,7 @@ def _suffix(path: Path) -> str:
     return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
 
 
-def _format(path: Path) -> str:
+def format_of(path: Path) -> str:
     suffix = _suffix(path)
     if suffix not in (*EVENT_FORMATS, ".item") or (suffix == ".parquet" and path.suffix == ".gz"):
         raise EventsError(
@@ -108,11 +108,11 @@ def choose_columns(found: Sequence[str], options: ReadOptions, file: str) -> dic
                 f"{file} has {count} columns named {chosen[name]}; needed one: rename the others"
             )
         if not count and name in required:
-            raise EventsError(_missing(name, chosen[name], found, file))
+            raise EventsError(missing_column(name, chosen[name], found, file))
     return {name: source for name, source in chosen.items() if source in found}
 
 
-def _missing(name: str, source: str, found: Sequence[str], file: str) -> str:
+def missing_column(name: str, source: str, found: Sequence[str], file: str) -> str:
     listed = ", ".join(shorten(column) for column in found[:20]) or "no column"
     wanted = {alias.replace("_", "") for alias in (name, *ALIASES.get(name, ()))}
     close = [column for column in found if column.lower().replace("_", "") in wanted]
@@ -135,7 +135,7 @@ def raw_batches(source: Source, options: ReadOptions) -> Iterator[RawBatch]:
             f"events are a {type(source).__name__}; needed a path, a folder, a glob or a polars frame"
         )
     for path in files_of(source):
-        suffix = _format(path)
+        suffix = format_of(path)
         if suffix == ".parquet":
             yield from parquet_batches(path, options)
         elif suffix in JSON:
@@ -164,10 +164,14 @@ def parquet_batches(path: Path, options: ReadOptions) -> Iterator[RawBatch]:
             part = named.slice(start, step).collect()
             yield RawBatch(part, _numbers(start, part.height), str(path), rejected_frame(), False)
     except (pl.exceptions.PolarsError, OSError) as error:
-        first = shorten(str(error).splitlines()[0] if str(error) else type(error).__name__, 160)
-        raise EventsError(
-            f"{path} cannot be read as Parquet ({first}); needed a complete Parquet file: write or fetch it again"
-        ) from None
+        raise no_parquet(path, error) from None
+
+
+def no_parquet(path: Path, error: Exception) -> EventsError:
+    first = shorten(str(error).splitlines()[0] if str(error) else type(error).__name__, 160)
+    return EventsError(
+        f"{path} cannot be read as Parquet ({first}); needed a complete Parquet file: write it again"
+    )
 
 
 def _numbers(start: int, count: int) -> pl.Series:
@@ -175,7 +179,7 @@ def _numbers(start: int, count: int) -> pl.Series:
 
 
 def delimited_batches(path: Path, options: ReadOptions) -> Iterator[RawBatch]:
-    suffix = _format(path)
+    suffix = format_of(path)
     quoted = suffix not in RECBOLE
     row = 1
     layout: Delimited | None = None
@@ -183,8 +187,9 @@ def delimited_batches(path: Path, options: ReadOptions) -> Iterator[RawBatch]:
     for block in read_lines(path, options.batch_bytes, quoted):
         data = block
         if layout is None:
-            check_text(path, block)
-            header, data = _take_header(block, quoted)
+            if not block.strip(BLANK):
+                raise is_empty(path)
+            header, data = take_header(block, quoted)
             layout = Delimited(header_names(path, header), SEPARATORS[suffix], quoted)
             chosen = choose_columns(layout.names, options, str(path))
             row = 2
@@ -194,17 +199,20 @@ def delimited_batches(path: Path, options: ReadOptions) -> Iterator[RawBatch]:
             yield _text_batch(parsed, positions, str(path), ids_are_text=suffix not in RECBOLE)
             row += parsed.n_lines
     if layout is None:
-        check_text(path, b"")
+        raise is_empty(path)
 
 
-def _take_header(block: bytes, quoted: bool) -> tuple[bytes, bytes]:
-    header = split_lines(block, quoted)[0]
-    return header, block[len(header) + 1 :]
+def take_header(block: bytes, quoted: bool) -> tuple[bytes, bytes]:
+    """The first line, and what follows it."""
+    end = block.find(b"\n")
+    while quoted and end >= 0 and block.count(b'"', 0, end) % 2:
+        end = block.find(b"\n", end + 1)
+    return (block, b"") if end < 0 else (block[:end], block[end + 1 :])
 
 
 def header_names(path: Path, line: bytes) -> tuple[str, ...]:
     """The column names of a CSV, TSV or RecBole file."""
-    suffix = _format(path)
+    suffix = format_of(path)
     try:
         text = line.decode("utf-8-sig").strip("\r\n")
     except UnicodeDecodeError:
@@ -221,15 +229,17 @@ def json_batches(path: Path, options: ReadOptions) -> Iterator[RawBatch]:
     for block in read_lines(path, options.batch_bytes, quoted=False):
         data = block
         if layout is None:
-            check_text(path, block)
             data = block.removeprefix(BYTE_ORDER_MARK)
+            if not data.strip():
+                row += data.count(b"\n")
+                continue
             layout = JsonLines(choose_json_columns(keys_of(path, data), options, str(path)))
         parsed, ids_as_strings = layout.parse(Lines(data, row))
         layout = JsonLines(layout.columns, ids_as_strings)
         yield _text_batch(parsed, {name: name for name in layout.columns}, str(path), ids_are_text=False)
         row += parsed.n_lines
     if layout is None:
-        check_text(path, b"")
+        raise is_empty(path)
 
 
 def choose_json_columns(keys: Sequence[str], options: ReadOptions, file: str) -> dict[str, str]:

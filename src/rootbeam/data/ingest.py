@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from rootbeam.core.errors import EventsError
+from rootbeam.data.ahead import read_ahead
 from rootbeam.data.contract import (
     COLUMNS,
     DTYPES,
@@ -18,6 +19,7 @@ from rootbeam.data.contract import (
     RawBatch,
     ReadOptions,
     ReadReport,
+    describe_bad_row,
     rejected_frame,
 )
 from rootbeam.data.formats import Source, raw_batches
@@ -71,7 +73,7 @@ def ingest(source: Source, options: ReadOptions, keep: Callable[[pl.DataFrame], 
     ordering: tuple[str, tuple[str, ...]] | None = None
     path = options.rejected or Path("rejected.parquet")
     with tempfile.TemporaryDirectory(prefix="rootbeam-") as spool:
-        for raw in raw_batches(source, options):
+        for raw in read_ahead(raw_batches(source, options)):
             ordering = _same_ordering(ordering, raw)
             if unit is None and "timestamp" in raw.frame.columns and raw.frame.height:
                 unit = decide_unit(raw.frame.get_column("timestamp").head(SAMPLE_ROWS))
@@ -101,7 +103,7 @@ def _same_ordering(seen: tuple[str, tuple[str, ...]] | None, raw: RawBatch) -> t
 
 
 def _bad_rows_message(tally: Tally) -> str:
-    rows = "; ".join(_bad_row(record, len(tally.files) > 1) for record in tally.first_bad)
+    rows = "; ".join(describe_bad_row(record, len(tally.files) > 1) for record in tally.first_bad)
     more = (
         f"; and {tally.rejected - len(tally.first_bad):,} more"
         if tally.rejected > len(tally.first_bad)
@@ -112,15 +114,6 @@ def _bad_rows_message(tally: Tally) -> str:
         f"{where}: {tally.rejected:,} of {tally.rows:,} rows cannot be used: {rows}{more}. "
         "Correct them, or set them aside with on_bad_rows=quarantine (--on-bad-rows quarantine)"
     )
-
-
-def _bad_row(record: dict[str, object], name_file: bool) -> str:
-    """row 17: timestamp 253402300799 is in the year 9999; needed a time before 2100"""
-    what = " ".join(str(part) for part in (record["column"], record["value"]) if part is not None)
-    if record["column"] is None:
-        what = f'"{record["value"]}"'
-    file = f"{record['file']} " if name_file else ""
-    return f"{file}row {record['row']}: {what} {record['reason']}"
 
 
 def _publish_rejected(spool: Path, path: Path) -> None:
@@ -143,8 +136,8 @@ def _check_some_left(tally: Tally) -> None:
         raise EventsError("the source holds no rows; needed at least one event")
     if tally.rejected + tally.zero_weight + tally.low_rating == tally.rows:
         raise EventsError(
-            f"no event is left of {tally.rows:,} rows: {tally.rejected:,} bad, {tally.zero_weight:,} of weight 0, "
-            f"{tally.low_rating:,} rated too low; check columns, weights and min_rating"
+            f"no event is left of {tally.rows:,} rows: {tally.rejected:,} bad, "
+            f"{tally.zero_weight:,} of weight 0, {tally.low_rating:,} rated too low; check columns, weights and min_rating"
         )
 
 

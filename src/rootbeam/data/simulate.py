@@ -81,8 +81,8 @@ def simulate(
 def _run(truth: Truth, rng: np.random.Generator, *, keep_all: bool) -> tuple[Shown, Int64]:
     """Period by period until the events are there: the slots kept, and the rows that became events, by time.
 
-    How many requests a period gets follows from the events still missing, hence from the past alone; the log
-    ends with its last event. So no probability of what is shown or taken depends on how the log goes on.
+    How many requests a period gets follows from the events still missing; the log ends with its last event.
+    What one request shows, and what is wanted of it, never depends on that number.
     """
     config, goal = truth.config, truth.config.fresh_events
     kept: list[Shown] = []

@@ -70,7 +70,7 @@ class PartWriter:
     def fetch(self, indices: Int64) -> pl.DataFrame:
         """The rows of ascending indices, read from the parts."""
         bounds = np.searchsorted(indices, self.starts())
-        frames = [
+        frames: list[pl.DataFrame] = [
             pl.read_parquet(self.path(part))[indices[low:high] - start]
             for part, (low, high, start) in enumerate(
                 zip(bounds[:-1], bounds[1:], self.starts()[:-1], strict=True)

@@ -1,4 +1,4 @@
-"""Text files of rows (CSV, TSV, RecBole, JSON Lines; also gzip) as whole-line blocks, then as frames of strings.
+"""Text files of rows (CSV, TSV, RecBole, JSON Lines; also gzip): whole-line blocks, then frames of strings.
 
 Blocks are parsed by polars, all columns as strings: on narrow logs that is as fast as a typed read, keeps
 an id like 007 as it was written, and lets one code path find bad values. A block that does not parse is
@@ -8,6 +8,7 @@ taken apart line by line, so that one damaged line costs one row and is named by
 from __future__ import annotations
 
 import gzip
+import itertools
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -56,7 +57,9 @@ def read_chunks(path: Path, size: int) -> Iterator[bytes]:
 def read_lines(path: Path, size: int, quoted: bool) -> Iterator[bytes]:
     """Blocks of whole lines; with `quoted`, a newline between double quotes ends no line."""
     rest = b""
-    for chunk in read_chunks(path, size):
+    for number, chunk in enumerate(read_chunks(path, size)):
+        if number == 0:
+            check_text(path, chunk)
         block = rest + chunk if rest else chunk
         end = _whole_lines(block, quoted)
         if end:
@@ -80,9 +83,7 @@ def _whole_lines(block: bytes, quoted: bool) -> int:
 
 
 def check_text(path: Path, head: bytes) -> None:
-    """Refuse what is no text file of rows at all."""
-    if not head.strip():
-        raise EventsError(f"{path} is empty; needed a file of events with at least one row")
+    """Refuse what is no text at all."""
     if b"\0" in head[:65536]:
         raise EventsError(
             f"{path} is a binary file (or UTF-16); needed UTF-8 text: check the extension, or convert it"
@@ -96,7 +97,7 @@ def split_lines(data: bytes, quoted: bool) -> list[bytes]:
         return lines[:-1] if data.endswith(b"\n") else lines
     ends = np.flatnonzero(_outside(data, NEWLINE)) + 1
     bounds = [0, *ends.tolist(), *([len(data)] if not len(ends) or ends[-1] < len(data) else [])]
-    return [data[a:b].removesuffix(b"\n") for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [data[a:b].removesuffix(b"\n") for a, b in itertools.pairwise(bounds)]
 
 
 def _outside(data: bytes, byte: int) -> Mask:

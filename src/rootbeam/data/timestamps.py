@@ -1,4 +1,4 @@
-"""Times as sources write them -> milliseconds since 1970, UTC. Valid: 1970-01-01 up to, not including, 2100-01-01."""
+"""Times as sources write them -> milliseconds since 1970, UTC. Valid: from 1970, before 2100."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ ISO = (
 def decide_unit(times: pl.Series) -> Unit:
     """How a source writes time, from its first rows: the median tells seconds from milliseconds.
 
-    Text means ISO 8601; strings that are mostly numbers are numbers.
+    Strings are ISO 8601 ("text") unless more of them are numbers; between equals, the first decides.
     """
     sample = times.drop_nulls()
     if sample.dtype == pl.String:
-        numbers = as_float(sample)
-        if numbers.null_count() * 2 > len(sample):
+        sample = sample.filter(sample != "")
+        numbers = sample.str.strip_chars().cast(pl.Float64, strict=False)
+        iso = sample.to_frame("text").select(iso_to_ms(pl.col("text"))).to_series()
+        n_numbers, n_iso = numbers.count(), iso.count()
+        if n_iso > n_numbers or (n_iso == n_numbers and len(sample) and numbers.is_null()[0]):
             return "text"
-        sample = numbers
+        sample = numbers.drop_nulls()
     elif not sample.dtype.is_numeric():
         return "text"
-    median = sample.cast(pl.Float64).drop_nans().median()
-    return "seconds" if median is None or float(median) < MILLISECONDS_FROM else "milliseconds"  # type: ignore[arg-type]
-
-
-def as_float(texts: pl.Series) -> pl.Series:
-    return texts.str.strip_chars().cast(pl.Float64, strict=False)
+    median = sample.cast(pl.Float64).drop_nans().quantile(0.5, "lower")
+    return "milliseconds" if median is not None and median >= MILLISECONDS_FROM else "seconds"
 
 
 def number_to_ms(value: pl.Expr, unit: Unit) -> pl.Expr:
@@ -60,7 +59,7 @@ def iso_to_ms(text: pl.Expr) -> pl.Expr:
 
 
 def column_to_ms(name: str, dtype: pl.DataType, unit: Unit) -> pl.Expr:
-    """Float64 milliseconds of a source column; null where the value is no time, NaN or infinite where it is not finite."""
+    """Float64 milliseconds of a source column; null where the value is no time. NaN and infinity stay."""
     column = pl.col(name)
     if isinstance(dtype, pl.Datetime):
         naive = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if dtype.time_zone else column

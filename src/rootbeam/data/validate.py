@@ -66,7 +66,9 @@ def validate(raw: RawBatch, options: ReadOptions, unit: Unit) -> ValidBatch:
     good = parsed
     if bad is not None:
         checks = [check for column in columns for check in column.checks]
-        rejected = pl.concat([rejected, _records(parsed, raw, checks, bad)]).sort("row", maintain_order=True)
+        rejected = pl.concat([rejected, failure_records(parsed, raw.file, raw.rows, checks, bad)]).sort(
+            "row", maintain_order=True
+        )
         good = parsed.filter(bad < 0)
     frame = _canonical(good, [column.name for column in columns])
     frame, zero_weight, low_rating = _drop(frame, options)
@@ -81,7 +83,7 @@ def _parse(
     """The canonical columns, the source with each value beside it as "new:NAME", and the checks failed."""
     columns = [_column(name, source, file, options, unit) for name in COLUMNS if _is_wanted(name, source)]
     parsed = source.with_columns(column.value.alias(f"new:{column.name}") for column in columns)
-    return columns, parsed, _first_failure(parsed, [check for column in columns for check in column.checks])
+    return columns, parsed, first_failure(parsed, [check for column in columns for check in column.checks])
 
 
 def _is_wanted(name: str, source: pl.DataFrame) -> bool:
@@ -99,7 +101,7 @@ def _canonical(parsed: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _first_failure(parsed: pl.DataFrame, checks: Sequence[Check]) -> pl.Series | None:
+def first_failure(parsed: pl.DataFrame, checks: Sequence[Check]) -> pl.Series | None:
     """(rows,) the index of the first check a row fails, -1 for none; None when all rows pass all checks."""
     if not parsed.height:
         return None
@@ -116,9 +118,11 @@ def _first_failure(parsed: pl.DataFrame, checks: Sequence[Check]) -> pl.Series |
     return parsed.select(first.alias("bad")).to_series()
 
 
-def _records(parsed: pl.DataFrame, raw: RawBatch, checks: Sequence[Check], bad: pl.Series) -> pl.DataFrame:
+def failure_records(
+    parsed: pl.DataFrame, file: str, numbers: pl.Series, checks: Sequence[Check], bad: pl.Series
+) -> pl.DataFrame:
     """The rows that fail a check as REJECTED rows, in the order of the checks."""
-    frames = []
+    frames: list[pl.DataFrame] = []
     for index in sorted(set(bad.unique().to_list()) - {-1}):
         check = checks[index]
         where = (bad == index).arg_true()
@@ -128,8 +132,8 @@ def _records(parsed: pl.DataFrame, raw: RawBatch, checks: Sequence[Check], bad: 
         reason = pl.lit(check.reason) if isinstance(check.reason, str) else check.reason
         frames.append(
             rows.select(
-                pl.lit(raw.file).alias("file"),
-                raw.rows.gather(where).alias("row"),
+                pl.lit(file).alias("file"),
+                numbers.gather(where).alias("row"),
                 pl.lit(check.column).alias("column"),
                 pl.Series("value", values, pl.String),
                 reason.alias("reason"),
@@ -153,7 +157,9 @@ def _drop(frame: pl.DataFrame, options: ReadOptions) -> tuple[pl.DataFrame, int,
 
 def _spelled_integers(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(
-        integers_if_spelled_so(frame.get_column(name)) for name in ID_COLUMNS if frame.schema[name] == pl.String
+        integers_if_spelled_so(frame.get_column(name))
+        for name in ID_COLUMNS
+        if frame.schema[name] == pl.String
     )
 
 
@@ -164,7 +170,7 @@ def _without_empty(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def integers_if_spelled_so(ids: pl.Series) -> pl.Series:
-    """Int64 when every string is an integer as Python would print it, so that no id changes; else unchanged."""
+    """Int64 when every string is an integer as Python prints it, so that no id changes; else unchanged."""
     head = ids.head(100).cast(pl.Int64, strict=False)
     if head.null_count():
         return ids
@@ -183,7 +189,7 @@ def _column(name: str, source: pl.DataFrame, file: str, options: ReadOptions, un
         return _weight(source, file, options)
     dtype, new = source.schema[name], pl.col(f"new:{name}")
     if name in ID_COLUMNS:
-        return _id(name, dtype, file)
+        return id_column(name, dtype, file)
     if name == "timestamp":
         return _timestamp(dtype, unit, file)
     if name in ("event_type", "request_id"):
@@ -198,13 +204,13 @@ def _column(name: str, source: pl.DataFrame, file: str, options: ReadOptions, un
     return Column(name, value, tuple(checks))
 
 
-def _wrong_type(name: str, dtype: pl.DataType, file: str, needed: str) -> EventsError:
+def wrong_type(name: str, dtype: pl.DataType, file: str, needed: str) -> EventsError:
     return EventsError(
         f"{file}: column {name} holds {dtype}; needed {needed}: convert it, or choose another with columns"
     )
 
 
-def _id(name: str, dtype: pl.DataType, file: str) -> Column:
+def id_column(name: str, dtype: pl.DataType, file: str) -> Column:
     column, new = pl.col(name), pl.col(f"new:{name}")
     missing = Check(name, column.is_null(), "is missing")
     if dtype.is_integer():
@@ -215,7 +221,7 @@ def _id(name: str, dtype: pl.DataType, file: str) -> Column:
         unfit = Check(name, ~whole, "is not a whole number; needed strings or integers")
         return Column(name, column.cast(pl.Int64, strict=False), (missing, unfit))
     if not (dtype in (pl.String, pl.Null) or isinstance(dtype, (pl.Categorical, pl.Enum))):
-        raise _wrong_type(name, dtype, file, "strings or integers")
+        raise wrong_type(name, dtype, file, "strings or integers")
     empty = Check(name, new == "", "is empty")
     long = Check(name, new.str.len_chars() > MAX_ID_LENGTH, f"is longer than {MAX_ID_LENGTH} characters")
     return Column(name, column.cast(pl.String), (missing, empty, long))
@@ -223,7 +229,7 @@ def _id(name: str, dtype: pl.DataType, file: str) -> Column:
 
 def _timestamp(dtype: pl.DataType, unit: Unit, file: str) -> Column:
     if not is_time_type(dtype):
-        raise _wrong_type("timestamp", dtype, file, "seconds, milliseconds, ISO 8601 or datetimes")
+        raise wrong_type("timestamp", dtype, file, "seconds, milliseconds, ISO 8601 or datetimes")
     column, ms = pl.col("timestamp"), pl.col("new:timestamp")
     text = "ISO 8601, as in 2024-05-01T12:00:00Z"
     needed = text if unit == "text" else f"{unit} since 1970, as in the first rows"
@@ -240,7 +246,7 @@ def _timestamp(dtype: pl.DataType, unit: Unit, file: str) -> Column:
 def _string(name: str, dtype: pl.DataType, file: str, required: bool) -> Column:
     categorical = isinstance(dtype, (pl.Categorical, pl.Enum))
     if not (dtype in (pl.String, pl.Null) or categorical or dtype.is_integer()):
-        raise _wrong_type(name, dtype, file, "strings")
+        raise wrong_type(name, dtype, file, "strings")
     text = pl.col(name).cast(pl.String)
     missing = Check(name, pl.col(f"new:{name}").is_null(), "is missing; weights need one on every row")
     return Column(name, pl.when(text != "").then(text), (missing,) if required else ())
@@ -250,7 +256,7 @@ def _number(name: str, dtype: pl.DataType, file: str) -> tuple[pl.Expr, list[Che
     """Float64, null where nothing is given."""
     column, new = pl.col(name), pl.col(f"new:{name}")
     if not (dtype.is_numeric() or dtype in (pl.String, pl.Null)):
-        raise _wrong_type(name, dtype, file, "numbers")
+        raise wrong_type(name, dtype, file, "numbers")
     checks = [Check(name, ~new.is_finite(), "is not finite")]
     if dtype == pl.String:
         checks.insert(0, Check(name, new.is_null() & (column != ""), "is not a number"))
@@ -279,11 +285,12 @@ def _weight(source: pl.DataFrame, file: str, options: ReadOptions) -> Column:
 
     A weight too small or too large for Float32 becomes 0 or infinite here, and is dropped or refused.
     """
-    value, checks = pl.lit(1.0), []
+    value = pl.lit(1.0)
+    checks: list[Check] = []
     if "weight" in source.columns:
         value, checks = _number("weight", source.schema["weight"], file)
         new = pl.col("new:weight")
-        checks.append(Check("weight", new.is_null(), "is missing"))
+        checks.append(Check("weight", value.is_null(), "is missing"))
         checks.append(Check("weight", new < 0, "is negative; needed a weight of at least 0"))
     if options.weights is not None:
         value = value * _event_weight(source, file, options.weights)

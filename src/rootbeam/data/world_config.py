@@ -76,7 +76,7 @@ class SimulationConfig:
     @property
     def fresh_events(self) -> int:
         """Events that consume an item for the first time."""
-        return self.events - round(self.repeats * self.events)
+        return max(1, self.events - round(self.repeats * self.events))
 
     @property
     def periods(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rootbeam import metrics
 from rootbeam.core.types import Bool, Float64, Histories, Int32, Ragged
+from rootbeam.evaluate.breakdown import breakdown
 from rootbeam.intervals import Interval, mean_interval
 
 METRICS = (
@@ -39,6 +40,7 @@ class Evaluation:
     slices: dict[str, dict[str, Any]]
     coverage: dict[str, float]
     retrieval: dict[str, Any]
+    breakdown: dict[str, Any]  # by activity of users and popularity of items: evaluate/breakdown.py
     values: dict[str, Float64] = field(repr=False)  # (users,)
     rows: Int32 = field(repr=False)  # (users,) the rows of the labels these values belong to
 
@@ -52,6 +54,7 @@ class Evaluation:
             "slices": self.slices,
             "coverage": self.coverage,
             "retrieval": self.retrieval,
+            "breakdown": self.breakdown,
         }
 
 
@@ -65,9 +68,10 @@ def evaluate_lists(
     protocol: Mapping[str, Any],
     names: Sequence[str] = METRICS,
     retrieval: Mapping[str, Any] | None = None,
+    popularity: Float64 | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """Evaluates every row that has labels.
+    """Evaluates every row that has labels. `popularity` (items,): events before the labels.
 
     The headline holds the users with at least one event before their labels; users without any are
     answered by the fallback and stand in the slice `new_users` only.
@@ -78,7 +82,17 @@ def evaluate_lists(
     ranked = retrieve(histories.take(rows), depth)
     values = metrics.compute(ranked, labels.take(rows), names)
     known = histories.events[rows] > 0
-    headline = {name: mean_interval(v[known], seed=seed) for name, v in values.items()}
+    of_known = {name: v[known] for name, v in values.items()}
+    headline = {name: mean_interval(v, seed=seed) for name, v in of_known.items()}
+    parts = breakdown(
+        ranked[known],
+        labels.take(rows[known]),
+        of_known,
+        histories.events[rows[known]],
+        popularity,
+        n_items,
+        seed,
+    )
     return Evaluation(
         protocol=dict(protocol),
         users=int(known.sum()),
@@ -87,7 +101,8 @@ def evaluate_lists(
         slices={name: _slice(values, mask[rows], seed) for name, mask in slices.items()},
         coverage={f"coverage@{k}": metrics.coverage(ranked[known], n_items, k) for k in (10, 20) if k <= depth},
         retrieval=dict(retrieval or {}),
-        values={name: v[known] for name, v in values.items()},
+        breakdown=parts,
+        values=of_known,
         rows=rows[known].astype(np.int32),
     )
 

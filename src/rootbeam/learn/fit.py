@@ -88,10 +88,10 @@ def fit_sequence(
         state = _load(runtime.checkpoint, encoder, optimizer)
     if not state.total:
         step_seconds = _time_steps(windows, shape, training, log_popularity, seed, runtime)
-        affordable = int(seconds / step_seconds) if math.isfinite(seconds) else training.epochs * per_epoch
-        state.total = state.stop = max(1, min(affordable, training.epochs * per_epoch))
-    every = max(1, round(per_epoch / training.validations_per_epoch))
-    every = max(1, min(every, state.total // 8))
+        wanted = max(training.epochs * per_epoch, training.least_steps)
+        affordable = int(seconds / step_seconds) if math.isfinite(seconds) else wanted
+        state.total = state.stop = max(1, min(affordable, wanted))
+    every = max(1, min(max(per_epoch, state.total // training.validations), state.total // 8))
     saved_at = time.monotonic()
     while state.step < state.stop and not state.finished:
         rate = _learning_rate(training, state.step, state.total)

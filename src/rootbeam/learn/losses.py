@@ -95,7 +95,7 @@ def in_batch_softmax_loss(
         log_p = torch.zeros_like(scores[0]) if log_popularity is None else log_popularity.detach()
         softmax, shift = unnormalised_weights(scores, log_p, _excluded(items, mask))
         total = softmax.sum(dim=1)  # (batch,) > 0: the positive is never left out
-        value = shift + total.log() - (scores.diagonal() - log_p)
+        value = shift + total.log() - (scores.diagonal() - log_p).to(shift.dtype)
         gradient = softmax.div_(total[:, None])
         gradient.diagonal().sub_(1.0)
     return reduced(_with_gradient(scores, value, gradient), reduce)
@@ -161,7 +161,7 @@ def _resampled_denominator(
         log_scale = log_scale - math.log(max(batch - 1, 1))
     else:
         counts.mul_(log_popularity.detach().exp())
-    positive = scores.detach().diagonal()  # (batch,)
+    positive = scores.detach().diagonal().to(shift.dtype)  # (batch,)
     log_denominator = torch.logaddexp(positive, log_scale + counts.sum(dim=1).log())
     gradient = counts.mul_((log_scale - log_denominator).exp_()[:, None])
     gradient.diagonal().add_((positive - log_denominator).exp_() - 1.0)

@@ -222,8 +222,8 @@ def item_knn_weights(
 def prune(weights: Float32, keep: int) -> PrunedWeights:
     """For each target j, the `keep` sources with the largest |W[i, j]|; zeros are never kept.
 
-    Per target, because every item must stay reachable: per source, the popular targets take all the
-    places, and rare items lose their last neighbour.
+    Per target, because then every item with any neighbour stays reachable. Per source, a small keep ranked
+    a little better on ML-1M but left items of ML-100k that nothing points to; a keep of 100 made them level.
     """
     if keep < 1:
         raise ConfigError(f"keep={keep} is too small: keep at least 1 neighbour per item")

@@ -55,7 +55,7 @@ def popularity_items(
 
 
 def in_batch_weights(scores: Tensor, log_popularity: Tensor, mask: Tensor | None = None) -> Tensor:
-    """w(j|u) = softmax_j(s_uj − log p_j) over the columns of the batch [bir, Eq. 2], detached.
+    """w(j|u) = softmax_j(s_uj − log p_j) over the columns of the batch [theory, Eq. 1], detached.
 
     scores (rows, columns), log_popularity (columns,), mask (rows, columns) True = never drawn
     -> (rows, columns). A row with every column masked has weights 0.
@@ -104,7 +104,7 @@ def resample_systematic(weights: Tensor, draws: int, generator: torch.Generator)
 def systematic_counts(weights: Tensor, draws: int, uniforms: Tensor) -> Tensor:
     """`resample_systematic` at given uniforms (rows,) in [0, 1)."""
     _check_draws(weights, draws)
-    points, _ = _cumulative_shares(weights)  # (rows, columns)
+    points = _cumulative_shares(weights)  # (rows, columns)
     # m − u must not round to m − 1, or the last draw of the row would be lost.
     latest = 1.0 - draws * torch.finfo(points.dtype).eps
     torch.add(-uniforms.clamp(max=latest)[:, None], points, alpha=draws, out=points)
@@ -119,18 +119,18 @@ def resample_independent(weights: Tensor, draws: int, generator: torch.Generator
     Slower than `resample_systematic`, and noisier: Var count_j = m w_j (1 − w_j) instead of at most 1/4.
     """
     _check_draws(weights, draws)
-    points, total = _cumulative_shares(weights)
     # m sorted uniforms are the partial sums of m + 1 exponentials over their total: no sort is needed.
     shape, device = (len(weights), draws + 1), weights.device
     uniforms = torch.rand(shape, generator=generator, device=device, dtype=weights.dtype)
-    uniforms.neg_().log1p_().neg_().clamp_(min=torch.finfo(weights.dtype).tiny)
-    uniforms, _ = _cumulative_shares(uniforms)
-    below = torch.searchsorted(uniforms[:, :draws].contiguous(), points, right=True, out_int32=True)
-    return _differences(below.to(weights.dtype)).masked_fill_(total <= 0, 0.0)
+    # no exponential is 0, so no uniform is, and a share of 0 has none at or below it
+    spacings = uniforms.neg_().log1p_().neg_().clamp_(min=torch.finfo(weights.dtype).eps)
+    ordered = _cumulative_shares(spacings)[:, :draws].contiguous()
+    below = torch.searchsorted(ordered, _cumulative_shares(weights), right=True, out_int32=True)
+    return _differences(below.to(weights.dtype))
 
 
-def _cumulative_shares(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ_{k≤j} w_k / Σ_k w_k (rows, columns) and Σ_k w_k (rows, 1); shares are 0 where the sum is 0.
+def _cumulative_shares(weights: Tensor) -> Tensor:
+    """Σ_{k≤j} w_k / Σ_k w_k  # (rows, columns), 0 where all weights of the row are 0.
 
     The shares never fall from one column to the next, stay the same where the weight is 0, and end at 1.
     """
@@ -138,7 +138,7 @@ def _cumulative_shares(weights: Tensor) -> tuple[Tensor, Tensor]:
     if weights.device.type != "cpu":  # a CPU adds in order, in double; a parallel scan may round unevenly
         shares = _in_order(shares, weights)
     total = shares[:, -1:].clone()
-    return shares.div_(total.clamp(min=torch.finfo(shares.dtype).tiny)), total
+    return shares.div_(total.masked_fill_(total == 0, 1.0))
 
 
 def _in_order(sums: Tensor, weights: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ def update_gaps(state: FrequencyEstimator, items: Tensor, step: int) -> Frequenc
 
 
 def log_frequency(state: FrequencyEstimator, items: Tensor) -> Tensor:
-    """log q = −log max_h gap_h, (batch,) float32; a collision only shortens a gap, so the longest is taken."""
+    """log q = −log max_h gap_h, (batch,) float32: collisions only shorten a gap, so the longest counts."""
     gaps = state.gaps.gather(1, _buckets(state, items)).amax(dim=0)
     return -gaps.clamp(min=1.0).log().to(torch.float32)
 
