@@ -421,3 +421,48 @@ def test_gradients_tend_to_the_full_softmax(estimator: str) -> None:
     assert total_variation(item_gradient(corrected, scores, items, row), target) < tolerance
     plain = losses.in_batch_softmax_loss(scores, None, None, reduce="none")
     assert total_variation(item_gradient(plain, scores, items, row), target) > tolerance
+
+
+def pushed_down(estimator: str, item_scores: Tensor, positive: int) -> Tensor:
+    """How the mean gradient of one row spreads over the items that it pushes down.  # (items,)"""
+    batch, total = 96, torch.zeros(ITEMS, dtype=torch.float64)
+    for seed in range(100):
+        items, _ = popularity_items((batch,), LOG_P, generator(seed))
+        items[0] = positive
+        scores = item_scores[items].expand(batch, -1).clone().requires_grad_()
+        loss = losses.bir_loss(
+            scores,
+            items,
+            LOG_P[items],
+            generator(seed),
+            estimator,
+            reduce="none",  # type: ignore[arg-type]
+        )
+        total += item_gradient(loss, scores, items, 0)
+    total[positive] = 0
+    return total / total.sum()
+
+
+def without(shares: Tensor, item: int) -> Tensor:
+    rest = shares.clone()
+    rest[item] = 0
+    return rest / rest.sum()
+
+
+def test_what_each_estimator_pushes_down() -> None:
+    """Negatives are pushed down in proportion to e^s (corrected), p e^s (appendix), e^{2s} (raw).
+
+    Over 100 batches of 96 the mean is within a tenth in total variation of its own, and the three are more
+    than twice that apart.
+    """
+    item_scores, positive = torch.randn(ITEMS, generator=generator(9), dtype=torch.float64), 3
+    expected = {
+        "corrected": item_scores.softmax(0),
+        "appendix": (item_scores + LOG_P).softmax(0),
+        "raw": (2 * item_scores).softmax(0),
+    }
+    for estimator in expected:
+        got = pushed_down(estimator, item_scores, positive)
+        for other, shares in expected.items():
+            distance = total_variation(got, without(shares, positive))
+            assert distance < 0.1 if other == estimator else distance > 0.2

@@ -222,6 +222,31 @@ def test_bir_is_its_definition(estimator: str, draws: str, with_items: bool, wit
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("draws", DRAWS)
+def test_leading_dimensions_are_batches_on_their_own(estimator: str, draws: str) -> None:
+    items = torch.stack([Batch.items, Batch.items.flip(0)])
+    log_p = torch.stack([Batch.log_p, Batch.log_p.flip(0)])
+    mask = normal(2, 6, 6, seed=9) > 0.8
+    excluded = items[:, :, None] == items[:, None, :]
+    excluded |= mask
+    excluded[:, range(6), range(6)] = estimator != "raw"
+    table = normal(2, 6, 6, seed=2)
+    w = torch.stack([in_batch_weights(table[b], log_p[b], excluded[b]) for b in range(2)])
+    counts = resample(w, 6, draws, generator(7))
+    reference, scores = table.clone().requires_grad_(), table.clone().requires_grad_()
+    expected = torch.stack(
+        [bir_formula(reference[b], log_p[b], counts[b], w[b], estimator) for b in range(2)]
+    )
+    got = losses.bir_loss(scores, items, log_p, generator(7), estimator, draws, mask, "none")
+    torch.testing.assert_close(got, expected, **CLOSE)
+    (got.sum() + expected.sum()).backward()
+    torch.testing.assert_close(scores.grad, reference.grad, **CLOSE)
+    plain = [losses.in_batch_softmax_loss(table[b], items[b], log_p[b], mask[b], "none") for b in range(2)]
+    both = losses.in_batch_softmax_loss(table, items, log_p, mask, "none")
+    torch.testing.assert_close(both, torch.stack(plain), **CLOSE)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_bir_in_float32_is_close_to_double(estimator: str) -> None:
     """The uniforms differ between dtypes, so the draws are pinned by making every weight equal."""
     log_p = torch.zeros(8)

@@ -132,6 +132,18 @@ def test_a_world_of_one_item_keeps_its_cache(draws: str) -> None:
     assert torch.equal(following.items, cache.items)
 
 
+def test_items_may_be_int32() -> None:
+    scores, cache_scores, items, log_p = batch()
+    cache = xir.start_cache(ITEMS, SIZE, generator())
+    wide, _ = xir.xir_loss(scores, cache_scores, items, log_p, cache, generator(), 0.5)
+    narrow, following = xir.xir_loss(scores, cache_scores, items.int(), log_p, cache, generator(), 0.5)
+    torch.testing.assert_close(wide, narrow, rtol=0, atol=0)
+    assert following.items.dtype == torch.int64
+    state = xir.start_frequencies(7, 5.0, generator())
+    wide_state, narrow_state = (xir.update_gaps(state, i, 1) for i in (items, items.int()))
+    assert torch.equal(wide_state.gaps, narrow_state.gaps)
+
+
 def test_both_parts_get_gradients_in_their_share() -> None:
     scores, cache_scores, items, log_p = batch()
     cache = xir.start_cache(ITEMS, SIZE, generator())
@@ -172,7 +184,7 @@ def test_updates_leave_the_old_state_alone() -> None:
 
 def test_frequencies_of_a_periodic_stream_are_found_despite_collisions() -> None:
     """Items 0 and 5 share a bucket in the first of two hashes, x mod 5, not in the second, where 0 goes to
-    (PRIME − 1) mod 5 = 1 and 5 wraps to 4. Item 5 comes every step, item 0 every 16: the longest gap is its own.
+    (PRIME − 1) mod 5 = 1 and 5 wraps to 4. Item 5 comes every step, item 0 every 16: the longest is its own.
     """
     state = xir.start_frequencies(5, 4.0, generator(), hashes=2, rate=0.1)
     state = replace(state, multipliers=torch.tensor([1, 1]), offsets=torch.tensor([0, xir.PRIME - 1]))

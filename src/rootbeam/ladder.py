@@ -35,12 +35,6 @@ class Blend:
     b: float
     half_life_days: float
 
-    def prior(self, log: Log, now: int) -> Float32 | None:
-        """(items,) b · log recent(item, now)"""
-        if self.b == 0.0:
-            return None
-        return np.float32(self.b) * log_recent(recent_counts(log, now, self.half_life_days))
-
 
 @dataclass(frozen=True)
 class Judged:
@@ -56,7 +50,7 @@ class Judged:
 
     @property
     def value(self) -> float:
-        return float(np.nanmean(self.values))
+        return float(np.nanmean(self.values)) if len(self.values) else math.nan
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,11 @@ def repeat_rate(pairs: Hashes, kept: int) -> float:
     Duplicates may still be among the pairs, they add no distinct one. Two pairs of one hash count as one:
     with n pairs that is expected n² / 2⁶⁵ times, 3·10⁻⁶ times in ten million.
     """
-    return 1.0 - _count_distinct(pairs) / kept if kept else 0.0
+    return 1.0 - count_distinct(pairs) / kept if kept else 0.0
 
 
-def _count_distinct(values: Hashes) -> int:
+def count_distinct(values: Hashes | Int64) -> int:
+    """By sorting: on ten million integers several times faster than a hash table."""
     ordered = np.sort(values)
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1 if len(ordered) else 0
 
@@ -45,7 +46,8 @@ def _count_distinct(values: Hashes) -> int:
 def find_duplicates(hashes: Hashes, fetch: Callable[[Int64], pl.DataFrame]) -> Int64:
     """Indices, ascending, of rows that equal an earlier row. `fetch` gives the rows of ascending indices."""
     ordered = np.sort(hashes)
-    common = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    common = repeated[np.diff(repeated, prepend=~repeated[:1]) != 0]
     if not len(common):
         return np.empty(0, dtype=np.int64)
     suspects = np.flatnonzero(np.isin(hashes, common, kind="sort")).astype(np.int64)

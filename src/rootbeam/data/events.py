@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from rootbeam.core.errors import EventsError
@@ -71,10 +72,9 @@ def read_events(
 def drop_duplicates(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """The first of each set of equal rows, in order, and how many were dropped."""
     found = find_duplicates(row_hashes(frame), lambda rows: frame[rows])
-    if not len(found):
-        return frame, 0
-    index = pl.int_range(frame.height, eager=True)
-    return frame.filter(~index.is_in(pl.Series(found).implode())), len(found)
+    keep = np.ones(frame.height, dtype=np.bool_)
+    keep[found] = False
+    return (frame.filter(pl.Series(keep)) if len(found) else frame), len(found)
 
 
 def _items_beside(source: Source) -> Path | None:

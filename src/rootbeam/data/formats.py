@@ -19,9 +19,9 @@ import polars as pl
 
 from rootbeam.core.errors import EventsError
 from rootbeam.data.contract import COLUMNS, ID_COLUMNS, RawBatch, ReadOptions, rejected_frame, shorten
-from rootbeam.data.folder import events_glob, is_folder, read_meta
+from rootbeam.data.folder import EVENTS, is_folder, read_meta
 from rootbeam.data.jsonlines import JsonLines, keys_of
-from rootbeam.data.textfile import Delimited, Lines, Parsed, is_empty, read_lines
+from rootbeam.data.textfile import Delimited, Lines, Parsed, is_empty, read_lines, skip_blank
 
 Source = str | Path | pl.DataFrame
 
@@ -66,7 +66,7 @@ def files_of(source: str | Path) -> list[Path]:
 def _files_in(folder: Path) -> list[Path]:
     if is_folder(folder):
         read_meta(folder)
-        return sorted(Path(name) for name in glob.glob(glob.escape(str(folder)) + events_glob(Path("/"))))
+        return sorted((folder / EVENTS).glob("*.parquet"))
     visible = sorted(each for each in folder.iterdir() if each.is_file() and each.name[0] not in "._")
     events = [each for each in visible if _suffix(each) in EVENT_FORMATS]
     recbole = [each for each in events if _suffix(each) == ".inter"]
@@ -187,12 +187,14 @@ def delimited_batches(path: Path, options: ReadOptions) -> Iterator[RawBatch]:
     for block in read_lines(path, options.batch_bytes, quoted):
         data = block
         if layout is None:
-            if not block.strip(BLANK):
-                raise is_empty(path)
-            header, data = take_header(block, quoted)
+            blank_lines, data = skip_blank(block)
+            row += blank_lines
+            if not data:
+                continue
+            header, data = take_header(data, quoted)
             layout = Delimited(header_names(path, header), SEPARATORS[suffix], quoted)
             chosen = choose_columns(layout.names, options, str(path))
-            row = 2
+            row += 1
         if data:
             parsed = layout.parse(Lines(data, row))
             positions = {name: str(layout.names.index(source)) for name, source in chosen.items()}
@@ -219,7 +221,10 @@ def header_names(path: Path, line: bytes) -> tuple[str, ...]:
         raise EventsError(f"{path} has a header that is not UTF-8; convert the file to UTF-8") from None
     if suffix in RECBOLE:
         return tuple(field.split(":")[0].strip() for field in text.split("\t"))
-    names = next(csv.reader([text], delimiter=SEPARATORS[suffix]), [])
+    try:
+        names = next(csv.reader(text.splitlines(keepends=True), delimiter=SEPARATORS[suffix]), [])
+    except csv.Error as error:
+        raise EventsError(f"{path} has a header that cannot be read ({error}); needed column names") from None
     return tuple(name.strip() for name in names)
 
 
@@ -229,9 +234,9 @@ def json_batches(path: Path, options: ReadOptions) -> Iterator[RawBatch]:
     for block in read_lines(path, options.batch_bytes, quoted=False):
         data = block
         if layout is None:
-            data = block.removeprefix(BYTE_ORDER_MARK)
-            if not data.strip():
-                row += data.count(b"\n")
+            blank_lines, data = skip_blank(block.removeprefix(BYTE_ORDER_MARK))
+            row += blank_lines
+            if not data:
                 continue
             layout = JsonLines(choose_json_columns(keys_of(path, data), options, str(path)))
         parsed, ids_as_strings = layout.parse(Lines(data, row))

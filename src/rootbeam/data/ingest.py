@@ -137,7 +137,8 @@ def _check_some_left(tally: Tally) -> None:
     if tally.rejected + tally.zero_weight + tally.low_rating == tally.rows:
         raise EventsError(
             f"no event is left of {tally.rows:,} rows: {tally.rejected:,} bad, "
-            f"{tally.zero_weight:,} of weight 0, {tally.low_rating:,} rated too low; check columns, weights and min_rating"
+            f"{tally.zero_weight:,} of weight 0, {tally.low_rating:,} rated too low; "
+            "check columns, weights and min_rating"
         )
 
 

@@ -33,7 +33,7 @@ from rootbeam.data.formats import (
     no_parquet,
     take_header,
 )
-from rootbeam.data.textfile import Delimited, Lines, check_text, read_chunks
+from rootbeam.data.textfile import Delimited, Lines, check_text, is_empty, read_chunks, skip_blank
 from rootbeam.data.validate import (
     failure_records,
     first_failure,
@@ -90,6 +90,8 @@ def _checked_ids(frame: pl.DataFrame, rows: pl.Series, file: str) -> pl.DataFram
 
 def _text(values: pl.Series, file: str) -> pl.Series:
     dtype = values.dtype
+    if dtype == pl.List(pl.String):  # words, as in RecBole's token_seq
+        return values.list.join(" ")
     if dtype.is_nested() or dtype == pl.Binary:
         raise wrong_type(values.name, dtype, file, "strings")
     return values.cast(pl.String)
@@ -136,6 +138,9 @@ def _open(source: Source) -> tuple[pl.DataFrame, str, int]:
         return _open_parquet(path), str(path), 1
     data = b"".join(read_chunks(path, 2**24))
     check_text(path, data)
+    _, data = skip_blank(data)
+    if not data:
+        raise is_empty(path)
     if suffix in JSON:
         return _open_json(path, data.removeprefix(BYTE_ORDER_MARK)), str(path), 1
     return _open_delimited(path, data, suffix), str(path), 2

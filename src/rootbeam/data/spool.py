@@ -14,7 +14,14 @@ import polars as pl
 
 from rootbeam.core.types import Int64
 from rootbeam.data.contract import ReadOptions, ReadReport
-from rootbeam.data.duplicates import Hashes, find_duplicates, pair_hashes, repeat_rate, row_hashes
+from rootbeam.data.duplicates import (
+    Hashes,
+    count_distinct,
+    find_duplicates,
+    pair_hashes,
+    repeat_rate,
+    row_hashes,
+)
 from rootbeam.data.folder import DATASET, EVENTS, FORMAT, ITEMS, replacing
 from rootbeam.data.formats import Source
 from rootbeam.data.ingest import common_schema, conform, ingest
@@ -53,6 +60,9 @@ class PartWriter:
     def path(self, part: int) -> Path:
         return self.folder / f"part-{part:05d}.parquet"
 
+    def read(self, part: int) -> pl.DataFrame:
+        return pl.read_parquet(self.path(part), glob=False)
+
     def starts(self) -> Int64:
         """(parts + 1,) the index of every part's first row, and the number of rows."""
         return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
@@ -62,7 +72,7 @@ class PartWriter:
         common = common_schema(self.schemas)
         for part, schema in enumerate(self.schemas):
             if dict(schema) != common:
-                frame = conform(pl.read_parquet(self.path(part)), common)
+                frame = conform(self.read(part), common)
                 frame.write_parquet(self.path(part))
                 self.schemas[part] = frame.schema
                 self.rows[part], self.pairs[part] = row_hashes(frame), pair_hashes(frame)
@@ -71,7 +81,7 @@ class PartWriter:
         """The rows of ascending indices, read from the parts."""
         bounds = np.searchsorted(indices, self.starts())
         frames: list[pl.DataFrame] = [
-            pl.read_parquet(self.path(part))[indices[low:high] - start]
+            self.read(part)[indices[low:high] - start]
             for part, (low, high, start) in enumerate(
                 zip(bounds[:-1], bounds[1:], self.starts()[:-1], strict=True)
             )
@@ -88,7 +98,7 @@ class PartWriter:
             if len(here):
                 keep = np.ones(self.lengths[part], dtype=np.bool_)
                 keep[here] = False
-                pl.read_parquet(self.path(part)).filter(pl.Series(keep)).write_parquet(self.path(part))
+                self.read(part).filter(pl.Series(keep)).write_parquet(self.path(part))
 
 
 def write_canonical(
@@ -131,20 +141,26 @@ def _write_events(source: Source, folder: Path, options: ReadOptions) -> ReadRep
 
 
 def _describe(folder: Path, report: ReadReport, name: str, licence: str | None) -> dict[str, Any]:
-    distinct = pl.scan_parquet(folder / EVENTS / "*.parquet").select(
-        users=pl.col("user_id").n_unique(), items=pl.col("item_id").n_unique()
-    )
+    parts = sorted((folder / EVENTS).iterdir())
     return {
         "format": FORMAT,
         "name": name,
         "licence": licence,
         "rows": report.kept,
-        **distinct.collect().row(0, named=True),
+        "users": _distinct(parts, "user_id"),
+        "items": _distinct(parts, "item_id"),
         "timed": report.timed,
         "repeat_rate": report.repeat_rate,
         "duplicates": report.duplicates,
         "rejected": report.rejected,
     }
+
+
+def _distinct(parts: list[Path], name: str) -> int:
+    ids = pl.scan_parquet(parts, glob=False).select(name)
+    if ids.collect_schema()[name] == pl.Int64:
+        return count_distinct(ids.collect().get_column(name).to_numpy())
+    return int(ids.select(pl.col(name).n_unique()).collect().item())
 
 
 def scan_batches(source: Source, options: ReadOptions = ReadOptions()) -> Iterator[pl.DataFrame]:
@@ -156,6 +172,6 @@ def scan_batches(source: Source, options: ReadOptions = ReadOptions()) -> Iterat
     with tempfile.TemporaryDirectory(prefix="rootbeam-") as folder:
         _write_events(source, Path(folder) / EVENTS, options)
         for part in sorted((Path(folder) / EVENTS).iterdir()):
-            frame = pl.read_parquet(part)
+            frame = pl.read_parquet(part, glob=False)
             if frame.height:
                 yield frame

@@ -21,6 +21,7 @@ import polars as pl
 from rootbeam.core.errors import EventsError
 
 NEWLINE, QUOTE = 10, 34
+SHORT_BYTES = 4096  # below, numpy's overhead costs more than its speed saves
 LONGEST_LINE_BYTES = 64 * 2**20
 Mask = npt.NDArray[np.bool_]
 
@@ -90,6 +91,16 @@ def check_text(path: Path, head: bytes) -> None:
         )
 
 
+def is_empty(path: Path) -> EventsError:
+    return EventsError(f"{path} is empty; needed at least a header and a row")
+
+
+def skip_blank(block: bytes) -> tuple[int, bytes]:
+    """How many blank lines a block starts with, and what follows them."""
+    rest = block.lstrip(b"\r\n")
+    return block.count(b"\n", 0, len(block) - len(rest)), rest
+
+
 def split_lines(data: bytes, quoted: bool) -> list[bytes]:
     """The lines without their ends."""
     if not quoted or b'"' not in data:
@@ -111,6 +122,8 @@ def count_outside(data: bytes, byte: int, quoted: bool) -> int:
     """How often a byte occurs, leaving out what stands between double quotes."""
     if quoted and b'"' in data:
         return int(np.count_nonzero(_outside(data, byte)))
+    if len(data) < SHORT_BYTES:
+        return data.count(byte)
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == byte))
 
 

@@ -28,8 +28,7 @@ def decide_unit(times: pl.Series) -> Unit:
     if sample.dtype == pl.String:
         sample = sample.filter(sample != "")
         numbers = sample.str.strip_chars().cast(pl.Float64, strict=False)
-        iso = sample.to_frame("text").select(iso_to_ms(pl.col("text"))).to_series()
-        n_numbers, n_iso = numbers.count(), iso.count()
+        n_numbers, n_iso = numbers.count(), iso_to_ms(sample).count()
         if n_iso > n_numbers or (n_iso == n_numbers and len(sample) and numbers.is_null()[0]):
             return "text"
         sample = numbers.drop_nulls()
@@ -44,18 +43,19 @@ def number_to_ms(value: pl.Expr, unit: Unit) -> pl.Expr:
     return (value * 1000.0).round() if unit == "seconds" else value.round()
 
 
-def iso_to_ms(text: pl.Expr) -> pl.Expr:
-    """Float64 milliseconds of an ISO 8601 date or date and time; null where it is none. No zone means UTC."""
-    part = text.str.extract_groups(ISO).struct
+def iso_to_ms(texts: pl.Series) -> pl.Series:
+    """Float64 milliseconds of ISO 8601 dates, with or without time; null for anything else. No zone is UTC."""
+    groups = texts.str.extract_groups(ISO).struct.unnest()
     hour, minute, second, zone_hour, zone_minute = (
-        part.field(name).cast(pl.Int64).fill_null(0) for name in ("2", "3", "4", "8", "9")
+        pl.col(name).cast(pl.Int64).fill_null(0) for name in ("2", "3", "4", "8", "9")
     )
-    fraction_ms = part.field("5").str.pad_end(3, "0").str.slice(0, 3).cast(pl.Int64).fill_null(0)
-    zone_sign = pl.when(part.field("7") == "-").then(-1).otherwise(1)
-    day_ms = part.field("1").str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")).dt.epoch("ms")
+    fraction_ms = pl.col("5").str.pad_end(3, "0").str.slice(0, 3).cast(pl.Int64).fill_null(0)
+    zone_sign = pl.when(pl.col("7") == "-").then(-1).otherwise(1)
+    day_ms = pl.col("1").str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")).dt.epoch("ms")
     minutes = hour * 60 + minute - zone_sign * (zone_hour * 60 + zone_minute)
     is_time = (hour < 24) & (minute < 60) & (second < 60) & (zone_hour < 24) & (zone_minute < 60)
-    return pl.when(is_time).then(day_ms + (minutes * 60 + second) * 1000 + fraction_ms).cast(pl.Float64)
+    ms = pl.when(is_time).then(day_ms + (minutes * 60 + second) * 1000 + fraction_ms)
+    return groups.select(ms.cast(pl.Float64).alias(texts.name)).to_series()
 
 
 def column_to_ms(name: str, dtype: pl.DataType, unit: Unit) -> pl.Expr:
@@ -68,7 +68,7 @@ def column_to_ms(name: str, dtype: pl.DataType, unit: Unit) -> pl.Expr:
         return column.cast(pl.Datetime("ms")).dt.epoch("ms").cast(pl.Float64)
     if dtype == pl.String:
         if unit == "text":
-            return iso_to_ms(column)
+            return column.map_batches(iso_to_ms, return_dtype=pl.Float64)
         return number_to_ms(column.cast(pl.Float64, strict=False), unit)
     return number_to_ms(column.cast(pl.Float64, strict=False), unit)
 

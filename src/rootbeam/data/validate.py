@@ -72,7 +72,7 @@ def validate(raw: RawBatch, options: ReadOptions, unit: Unit) -> ValidBatch:
         good = parsed.filter(bad < 0)
     frame = _canonical(good, [column.name for column in columns])
     frame, zero_weight, low_rating = _drop(frame, options)
-    if raw.ids_are_text and bad is not None:
+    if raw.ids_are_text:  # rows that were left out do not decide the type of the ids
         frame = _spelled_integers(frame)
     return ValidBatch(_without_empty(frame), rejected, zero_weight, low_rating)
 

@@ -28,13 +28,15 @@ def by_activity(
 ) -> list[dict[str, Any]]:
     """The mean of `values` (users,) in quantile bins of `events` (users,), least active first.
 
-    Users with equally many events share a bin, so there may be fewer bins than asked for, and they need not be
-    equally large. `from` and `to` are the fewest and the most events of the bin's users, both included.
+    Users with equally many events share a bin, so there may be fewer bins than asked for, of unequal sizes.
+    `from` and `to` are the fewest and the most events of the bin's users, both included.
     """
     if bins < 1:
         raise ConfigError(f"bins = {bins}: needed at least 1")
     if values.shape != events.shape or values.ndim != 1:
-        raise InputError(f"{values.shape} values for {events.shape} users' events: needed one of each per user")
+        raise InputError(
+            f"{values.shape} values for {events.shape} users' events: needed one of each per user"
+        )
     if not len(values):
         return []
     edges = np.quantile(events, np.arange(1, bins) / bins, method="inverted_cdf")
@@ -96,7 +98,9 @@ def popularity_groups(popularity: Float64) -> Int64:
     """(items,) the index into POPULARITY_GROUPS of every item; see `by_popularity`."""
     tail = len(POPULARITY_BOUNDS)
     distinct, place = np.unique(-popularity, return_inverse=True)  # most popular first
-    events = np.bincount(place, weights=popularity, minlength=len(distinct))  # of all items of that popularity
+    events = np.bincount(
+        place, weights=popularity, minlength=len(distinct)
+    )  # of all items of that popularity
     total = float(events.sum())
     if total == 0:
         return np.full(len(popularity), tail, dtype=np.int64)
@@ -136,7 +140,7 @@ def breakdown(
     n_items: int,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """All of the above for the users of the headline: of recall where it was measured, else of the first metric."""
+    """All of the above for the users of the headline: of the first recall measured, else the first metric."""
     name = next((name for name in values if name.startswith("recall@")), next(iter(values)))
     _, k = metrics.parse_name(name)
     return {

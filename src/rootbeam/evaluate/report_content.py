@@ -23,7 +23,9 @@ class ReportContent:
     # name, params, trials, metrics: {metric: interval}, difference: {metric: ours − rival's} | None,
     # skipped: why it did not run | None
     rivals: list[dict[str, Any]] | None = None
-    examples: list[dict[str, Any]] | None = None  # user_id, history: [title], recommended: [{title, score, rank}]
+    examples: list[dict[str, Any]] | None = (
+        None  # user_id, history: [title], recommended: [{title, score, rank}]
+    )
 
     @property
     def model(self) -> str:
@@ -35,6 +37,11 @@ class ReportContent:
         chosen_by = ladder_metric(self.manifest)
         measured = metrics_of(self.evaluation)
         return chosen_by if chosen_by in measured or not measured else next(iter(measured))
+
+    def measured(self) -> dict[str, Any]:
+        """The evaluated intervals by metric, that of the headline first."""
+        found = metrics_of(self.evaluation)
+        return {name: found[name] for name in sorted(found, key=lambda name: name != self.metric)}
 
     def compared(self) -> list[dict[str, Any]]:
         """The rivals that ran."""
@@ -87,15 +94,14 @@ def headline(content: ReportContent) -> str:
     return f"{served}: {value}{_comparison_clause(content, digits)}"
 
 
-def span(interval: Mapping[str, Any], digits: int, *, sign: bool = False) -> str:
+def span(interval: Mapping[str, Any], digits: int) -> str:
     """[low, high]"""
-    shown = signed if sign else amount
-    return f"[{shown(interval['low'], digits)}, {shown(interval['high'], digits)}]"
+    return f"[{amount(interval['low'], digits)}, {amount(interval['high'], digits)}]"
 
 
 def _validation_clause(content: ReportContent) -> str:
-    row = next((row for row in content.manifest.get("ladder", []) if row.get("chosen")), {})
-    value = metrics_of(row).get(ladder_metric(content.manifest))
+    chosen = next((row for row in content.manifest.get("ladder", []) if row.get("chosen")), None)
+    value = metrics_of(chosen).get(ladder_metric(content.manifest))
     if value is None:
         return "; it has not been evaluated"
     digits = digits_for(value)
@@ -120,7 +126,7 @@ def _comparison_clause(content: ReportContent, digits: int) -> str:
         "worse": "significantly WORSE than",
         "not distinguishable": "not distinguishable from",
     }[verdict(difference)]
-    gap = f"difference {signed(difference['mean'], digits)} {span(difference, digits, sign=True)}"
+    gap = f"difference {signed(difference['mean'], digits)} {span(difference, digits)}"
     return f", {relation} the best tuned rival ({score}; {gap}).{_elsewhere_worse(content)}"
 
 
@@ -133,7 +139,7 @@ def _elsewhere_worse(content: ReportContent) -> str:
         if metric == content.metric or best is None or difference is None or verdict(difference) != "worse":
             continue
         digits = digits_for(difference)
-        gap = f"{signed(difference['mean'], digits)} {span(difference, digits, sign=True)}"
+        gap = f"{signed(difference['mean'], digits)} {span(difference, digits)}"
         parts.append(f"{metric} ({best['name']}; difference {gap})")
     if not parts:
         return ""
@@ -155,7 +161,7 @@ def _headline_intervals(content: ReportContent) -> Iterator[Mapping[str, Any]]:
 
 
 def digits_for(*intervals: Mapping[str, Any]) -> int:
-    """Three decimals, more (at most six) where an interval is narrow or an end of it would be shown as zero."""
+    """Three decimals; up to six where an interval is narrow, or an end of a difference would read as zero."""
     digits = 3
     for interval in intervals:
         width = abs(interval["high"] - interval["low"])

@@ -44,7 +44,8 @@ def join(parts: Iterable[Any], between: str = "\n") -> Html:
 def element(tag: str, content: Any, **attributes: str) -> Html:
     """<tag ...>content</tag>; a trailing underscore of an attribute's name is dropped, others are hyphens."""
     written = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{_escape(value, quote=True)}"' for name, value in attributes.items()
+        f' {name.rstrip("_").replace("_", "-")}="{_escape(value, quote=True)}"'
+        for name, value in attributes.items()
     )
     return Html(f"<{tag}{written}>{html(content).text}</{tag}>")
 
@@ -58,7 +59,9 @@ def section(key: str, title: str, *parts: Any) -> Html:
     return element("section", join([heading, *parts]), id=key, aria_labelledby=f"{key}-title")
 
 
-def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], marked: int | None = None) -> Html:
+def table(
+    caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], marked: int | None = None
+) -> Html:
     """A table whose first column names its rows; `marked` is the row that stands out."""
     rows = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
     numeric = [any(row[column].numeric for row in rows) for column in range(len(columns))]

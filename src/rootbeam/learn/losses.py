@@ -86,18 +86,19 @@ def in_batch_softmax_loss(
 ) -> Tensor:
     """−t_uu + log Σ_{j∈B} e^{t_uj},  t = s (SSL), or t_uj = s_uj − log p_j (SSL-Pop).
 
-    scores (batch, batch) with the positives on the diagonal, log_popularity (batch,) by column. Columns
-    that hold the row's own item again are left out (`items` None keeps them, as released code does),
-    and so is what `mask` (batch, batch) marks; the diagonal always stays. Not twice differentiable.
+    scores (..., batch, batch) with the positives on the diagonal, log_popularity (..., batch) by column.
+    Columns that hold the row's own item again are left out (`items` None keeps them, as released code
+    does), and so is what `mask` (..., batch, batch) marks; the diagonal always stays. Leading dimensions
+    are batches on their own. Not twice differentiable.
     """
     _check_square(scores)
     with torch.no_grad():
-        log_p = torch.zeros_like(scores[0]) if log_popularity is None else log_popularity.detach()
+        log_p = torch.zeros_like(scores[..., 0, :]) if log_popularity is None else log_popularity.detach()
         softmax, shift = unnormalised_weights(scores, log_p, _excluded(items, mask))
-        total = softmax.sum(dim=1)  # (batch,) > 0: the positive is never left out
-        value = shift + total.log() - (scores.diagonal() - log_p).to(shift.dtype)
-        gradient = softmax.div_(total[:, None])
-        gradient.diagonal().sub_(1.0)
+        total = softmax.sum(dim=-1)  # (..., batch) > 0: the positive is never left out
+        value = shift + total.log() - (_diagonal(scores) - log_p).to(shift.dtype)
+        gradient = softmax.div_(total[..., None])
+        _diagonal(gradient).sub_(1.0)
     return reduced(_with_gradient(scores, value, gradient), reduce)
 
 
@@ -121,9 +122,9 @@ def bir_loss(
     corrected  k = 1 / (m w_uj (|B|−1) p_j) Σ_{j≠i} e^{s_uj} over all items
 
     The last two draw from the other columns only, so that the positive is in the denominator once.
-    scores (batch, batch) with the positives on the diagonal, log_popularity (batch,) by column (`corrected`
-    needs Σ p = 1 over all items), `items` and `mask` as in `in_batch_softmax_loss`. A row with no other
-    column left has loss 0 under the last two. Not twice differentiable.
+    scores (..., batch, batch) with the positives on the diagonal, log_popularity (..., batch) by column
+    (`corrected` needs Σ p = 1 over all items), `items` and `mask` as in `in_batch_softmax_loss`. A row with
+    no other column left has loss 0 under the last two. Not twice differentiable.
     """
     _check_square(scores)
     if estimator not in ("appendix", "corrected", "raw"):
@@ -133,7 +134,7 @@ def bir_loss(
         if estimator != "raw":
             never_drawn = _with_diagonal(never_drawn, scores)
         weights, shift = unnormalised_weights(scores, log_popularity, never_drawn)
-        counts = resample(weights, len(scores), draws, generator)
+        counts = resample(weights, scores.shape[-1], draws, generator)
         value, gradient = _resampled_denominator(scores, log_popularity, weights, shift, counts, estimator)
     return reduced(_with_gradient(scores, value, gradient), reduce)
 
@@ -146,30 +147,30 @@ def _resampled_denominator(
     counts: Tensor,
     estimator: Estimator,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of every row and its gradient by the scores.  # (batch,), (batch, batch)
+    """The loss of every row and its gradient by the scores.  # (..., batch), (..., batch, batch)
 
     k e^{s} is never formed: since e^{s_j} = v_j p_j e^{shift} and w_j = v_j / Σv, it is v_j p_j e^{shift}
     (raw), p_j e^{shift} Σv / m (appendix), e^{shift} Σv / (m (|B|−1)) (corrected). Overwrites `counts`.
     """
-    batch = len(scores)
-    log_scale = shift  # (batch,) the logarithm of what all terms of a row share
+    batch = scores.shape[-1]
+    log_scale = shift  # (..., batch) the logarithm of what all terms of a row share
     if estimator == "raw":
         counts.mul_(weights)
     else:
-        log_scale = shift + (weights.sum(dim=1) / batch).log()
+        log_scale = shift + (weights.sum(dim=-1) / batch).log()
     if estimator == "corrected":
         log_scale = log_scale - math.log(max(batch - 1, 1))
     else:
-        counts.mul_(log_popularity.detach().exp())
-    positive = scores.detach().diagonal().to(shift.dtype)  # (batch,)
-    log_denominator = torch.logaddexp(positive, log_scale + counts.sum(dim=1).log())
-    gradient = counts.mul_((log_scale - log_denominator).exp_()[:, None])
-    gradient.diagonal().add_((positive - log_denominator).exp_() - 1.0)
+        counts.mul_(log_popularity.detach().exp()[..., None, :])
+    positive = _diagonal(scores.detach()).to(shift.dtype)  # (..., batch)
+    log_denominator = torch.logaddexp(positive, log_scale + counts.sum(dim=-1).log())
+    gradient = counts.mul_((log_scale - log_denominator).exp_()[..., None])
+    _diagonal(gradient).add_((positive - log_denominator).exp_() - 1.0)
     return log_denominator - positive, gradient
 
 
 class _ValueWithGradient(torch.autograd.Function):
-    """A row loss (batch,) whose gradient by the scores (batch, batch) was computed along with it."""
+    """A row loss (..., batch) whose gradient by the scores (..., batch, batch) was computed along with it."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
@@ -180,7 +181,7 @@ class _ValueWithGradient(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * upstream[:, None], None, None
+        return gradient * upstream[..., None], None, None
 
 
 def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
@@ -191,12 +192,12 @@ def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
 def accidental_hits(items: Tensor, users: Tensor | None = None, positives: Ragged | None = None) -> Tensor:
     """True at (u, j), j ≠ u, where column j's item is row u's own item or a known positive of row u's user.
 
-    items (batch,), users (batch,) the rows of `positives`, which holds every user's items
-    -> (batch, batch) bool, False on the diagonal.
+    items (..., batch), users (batch,) the rows of `positives`, which holds every user's items (for items
+    without leading dimensions) -> (..., batch, batch) bool, False on the diagonal.
     """
     if (users is None) != (positives is None):
         raise InputError("accidental_hits was given only one of users and positives; both or none are needed")
-    hits = items[:, None] == items[None, :]  # (batch, batch)
+    hits = items[..., :, None] == items[..., None, :]  # (..., batch, batch)
     if users is not None and positives is not None:
         distinct, column = torch.unique(items, return_inverse=True)  # (distinct,), (batch,)
         known = positives.take(users.cpu().numpy())
@@ -207,7 +208,8 @@ def accidental_hits(items: Tensor, users: Tensor | None = None, positives: Ragge
         table = torch.zeros(len(items), len(distinct), dtype=torch.bool, device=items.device)
         table[known_rows[present], place[present]] = True
         hits |= table[:, column]
-    return hits.fill_diagonal_(False)
+    _diagonal(hits).fill_(False)
+    return hits
 
 
 def bpr_loss(positive: Tensor, negative: Tensor, reduce: Reduce = "mean") -> Tensor:
@@ -247,21 +249,33 @@ def check_finite(loss: Tensor, name: str) -> Tensor:
 
 
 def _excluded(items: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """The pairs that are no negatives (batch, batch), never the diagonal; None where nothing says any."""
+    """The pairs that are no negatives (..., batch, batch), never the diagonal; None where none is known."""
     if items is not None:
         hits = accidental_hits(items)
-        return hits if mask is None else hits.logical_or_(mask).fill_diagonal_(False)
-    return None if mask is None else mask.clone().fill_diagonal_(False)
+        if mask is None:
+            return hits
+        mask = hits | mask
+    elif mask is None:
+        return None
+    excluded = mask.clone()
+    _diagonal(excluded).fill_(False)
+    return excluded
 
 
 def _with_diagonal(mask: Tensor | None, scores: Tensor) -> Tensor:
-    """The mask with the diagonal marked too.  # (batch, batch)"""
+    """The mask with the diagonal marked too.  # (..., batch, batch)"""
     mask = torch.zeros_like(scores, dtype=torch.bool) if mask is None else mask
-    return mask.fill_diagonal_(True)
+    _diagonal(mask).fill_(True)
+    return mask
+
+
+def _diagonal(square: Tensor) -> Tensor:
+    """A view of the diagonal.  # (..., batch, batch) -> (..., batch)"""
+    return square.diagonal(dim1=-2, dim2=-1)
 
 
 def _check_square(scores: Tensor) -> None:
-    if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or len(scores) == 0:
+    if scores.dim() < 2 or scores.shape[-2] != scores.shape[-1] or scores.numel() == 0:
         raise InputError(
             f"scores have shape {tuple(scores.shape)}; (batch, batch) with the positives on the "
             "diagonal is needed"

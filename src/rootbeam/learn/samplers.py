@@ -69,19 +69,21 @@ def unnormalised_weights(
 ) -> tuple[Tensor, Tensor]:
     """(v, shift) with w(j|u) = v_uj / Σ_k v_uk and e^{s_uj − log p_j} = v_uj e^{shift_u}; max_j v_uj = 1.
 
-    scores (rows, columns), log_popularity (columns,) -> (rows, columns), (rows,); v is 0 where masked.
+    scores (..., rows, columns), log_popularity (..., columns) -> (..., rows, columns), (..., rows); v is 0
+    where masked.
     """
     dtype = torch.promote_types(scores.dtype, torch.float32)  # counts up to |B| are not exact in less
-    weights = scores.detach().to(dtype) - log_popularity.detach().to(dtype)  # (rows, columns)
+    log_popularity = log_popularity.detach().to(dtype)
+    weights = scores.detach().to(dtype) - log_popularity[..., None, :]  # (..., rows, columns)
     if mask is not None:
         weights.masked_fill_(mask, -torch.inf)
-    shift = weights.amax(dim=1)  # (rows,)
+    shift = weights.amax(dim=-1)  # (..., rows)
     shift.masked_fill_(shift == -torch.inf, 0.0)  # a row with nothing left: 0 rather than −inf − (−inf)
-    return weights.sub_(shift[:, None]).exp_(), shift
+    return weights.sub_(shift[..., None]).exp_(), shift
 
 
 def resample(weights: Tensor, count: int, draws: Draws, generator: torch.Generator) -> Tensor:
-    """`resample_systematic` or `resample_independent`, by name.  # (rows, columns)"""
+    """`resample_systematic` or `resample_independent`, by name.  # (..., rows, columns)"""
     if draws == "systematic":
         return resample_systematic(weights, count, generator)
     if draws == "independent":
@@ -94,68 +96,69 @@ def resample_systematic(weights: Tensor, draws: int, generator: torch.Generator)
 
     With C_j = Σ_{k≤j} w_k / Σ_k w_k and u ~ U[0, 1): count_j = ⌈m C_j − u⌉ − ⌈m C_{j−1} − u⌉.
     E count_j = m w_j, |count_j − m w_j| < 1 and Σ_j count_j = m exactly; a column of weight 0 is never
-    drawn, and a row of weights 0 draws nothing. weights (rows, columns) ≥ 0, not necessarily normalised
-    -> counts (rows, columns) in the weights' dtype.
+    drawn, and a row of weights 0 draws nothing. weights (..., rows, columns) ≥ 0, not necessarily
+    normalised -> counts of the same shape and dtype.
     """
-    uniforms = torch.rand(len(weights), generator=generator, device=weights.device, dtype=weights.dtype)
+    shape = weights.shape[:-1]
+    uniforms = torch.rand(shape, generator=generator, device=weights.device, dtype=weights.dtype)
     return systematic_counts(weights, draws, uniforms)
 
 
 def systematic_counts(weights: Tensor, draws: int, uniforms: Tensor) -> Tensor:
-    """`resample_systematic` at given uniforms (rows,) in [0, 1)."""
+    """`resample_systematic` at given uniforms (..., rows) in [0, 1)."""
     _check_draws(weights, draws)
-    points = _cumulative_shares(weights)  # (rows, columns)
+    points = _cumulative_shares(weights)  # (..., rows, columns)
     # m − u must not round to m − 1, or the last draw of the row would be lost.
     latest = 1.0 - draws * torch.finfo(points.dtype).eps
-    torch.add(-uniforms.clamp(max=latest)[:, None], points, alpha=draws, out=points)
+    torch.add(-uniforms.clamp(max=latest)[..., None], points, alpha=draws, out=points)
     return _differences(points.ceil_())  # points: draws that fall at or before each column
 
 
 def resample_independent(weights: Tensor, draws: int, generator: torch.Generator) -> Tensor:
     """How often each column is drawn in `draws` independent draws per row: Multinomial(draws, w).
 
-    weights (rows, columns) ≥ 0, not necessarily normalised -> counts (rows, columns) in their dtype;
+    weights (..., rows, columns) ≥ 0, not necessarily normalised -> counts of the same shape and dtype;
     Σ_j count_j = draws, a column of weight 0 is never drawn, and a row of weights 0 draws nothing.
     Slower than `resample_systematic`, and noisier: Var count_j = m w_j (1 − w_j) instead of at most 1/4.
     """
     _check_draws(weights, draws)
     # m sorted uniforms are the partial sums of m + 1 exponentials over their total: no sort is needed.
-    shape, device = (len(weights), draws + 1), weights.device
+    shape, device = (*weights.shape[:-1], draws + 1), weights.device
     uniforms = torch.rand(shape, generator=generator, device=device, dtype=weights.dtype)
     # no exponential is 0, so no uniform is, and a share of 0 has none at or below it
     spacings = uniforms.neg_().log1p_().neg_().clamp_(min=torch.finfo(weights.dtype).eps)
-    ordered = _cumulative_shares(spacings)[:, :draws].contiguous()
+    ordered = _cumulative_shares(spacings)[..., :draws].contiguous()
     below = torch.searchsorted(ordered, _cumulative_shares(weights), right=True, out_int32=True)
     return _differences(below.to(weights.dtype))
 
 
 def _cumulative_shares(weights: Tensor) -> Tensor:
-    """Σ_{k≤j} w_k / Σ_k w_k  # (rows, columns), 0 where all weights of the row are 0.
+    """Σ_{k≤j} w_k / Σ_k w_k  # (..., rows, columns), 0 where all weights of the row are 0.
 
     The shares never fall from one column to the next, stay the same where the weight is 0, and end at 1.
     """
-    shares = weights.cumsum(dim=1)
+    shares = weights.cumsum(dim=-1)
     if weights.device.type != "cpu":  # a CPU adds in order, in double; a parallel scan may round unevenly
         shares = _in_order(shares, weights)
-    total = shares[:, -1:].clone()
+    total = shares[..., -1:].clone()
     return shares.div_(total.masked_fill_(total == 0, 1.0))
 
 
 def _in_order(sums: Tensor, weights: Tensor) -> Tensor:
-    """Running sums (rows, columns) made monotone, and constant where the weight is 0."""
-    return sums.masked_fill(weights == 0, 0.0).cummax(dim=1).values
+    """Running sums (..., rows, columns) made monotone, and constant where the weight is 0."""
+    return sums.masked_fill(weights == 0, 0.0).cummax(dim=-1).values
 
 
 def _differences(cumulative: Tensor) -> Tensor:
-    """The counts (rows, columns) of which these are the running sums."""
+    """The counts (..., rows, columns) of which these are the running sums."""
     counts = torch.empty_like(cumulative)
-    counts[:, 0] = cumulative[:, 0]
-    torch.sub(cumulative[:, 1:], cumulative[:, :-1], out=counts[:, 1:])
+    counts[..., 0] = cumulative[..., 0]
+    torch.sub(cumulative[..., 1:], cumulative[..., :-1], out=counts[..., 1:])
     return counts
 
 
 def _check_draws(weights: Tensor, draws: int) -> None:
-    if weights.dim() != 2 or weights.shape[1] == 0:
+    if weights.dim() < 2 or weights.shape[-1] == 0:
         raise InputError(f"weights have shape {tuple(weights.shape)}; (rows, columns) is needed")
     if not 1 <= draws <= MOST_DRAWS:
         raise InputError(f"{draws} draws per row were asked for; 1 to {MOST_DRAWS} can be counted exactly")

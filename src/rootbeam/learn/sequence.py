@@ -31,9 +31,11 @@ class SequenceEncoder(nn.Module):
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.blocks)])
         self.norm = nn.LayerNorm(config.dimension)
         with torch.no_grad():
-            for parameter in self.parameters():
-                if parameter.dim() > 1:
-                    parameter.normal_(0.0, INITIAL_SCALE, generator=generator)
+            for module in self.modules():
+                if isinstance(module, nn.Linear | nn.Embedding):
+                    module.weight.normal_(0.0, INITIAL_SCALE, generator=generator)
+                if isinstance(module, nn.Linear):
+                    module.bias.zero_()
             self.items.weight[n_items].zero_()
 
     def forward(self, items: Tensor) -> Tensor:

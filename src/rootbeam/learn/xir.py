@@ -171,5 +171,5 @@ def log_frequency(state: FrequencyEstimator, items: Tensor) -> Tensor:
 
 def _buckets(state: FrequencyEstimator, items: Tensor) -> Tensor:
     """((a x + b) mod PRIME) mod buckets, for each hash.  # (hashes, batch)"""
-    keys = items.long()[None, :] * state.multipliers[:, None] + state.offsets[:, None]
+    keys = items[None, :] * state.multipliers[:, None] + state.offsets[:, None]
     return keys % PRIME % state.gaps.shape[1]

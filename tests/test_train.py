@@ -1,0 +1,169 @@
+"""The recipe: choice, refit, and resuming to the same bits from every point it can stop at."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from worlds import checkerboard
+
+from rootbeam.core.config import (
+    Config,
+    LadderConfig,
+    NeighboursConfig,
+    RunConfig,
+    SequenceConfig,
+    SequenceTraining,
+)
+from rootbeam.core.errors import InputError, InterruptedTraining
+from rootbeam.learn.fit import Runtime, fit_sequence
+from rootbeam.recommender import prepare
+from rootbeam.train import main, read_task, read_trained, scorer_of, train, write_task
+
+SMALL = Config(
+    ladder=LadderConfig(metric="ndcg@10"),
+    neighbours=NeighboursConfig(ease_l2=(1.0, 10.0), decays=(1.0, 0.8)),
+    sequence=SequenceConfig(dimension=8, blocks=1, heads=2, length=6),
+    training=SequenceTraining(epochs=1, least_steps=24, batch=8, patience=100),
+    run=RunConfig(seed=3, checkpoint_seconds=0.0),
+)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return prepare(checkerboard(), None, SMALL).task
+
+
+@pytest.fixture(scope="module")
+def whole(task):
+    return train(task, SMALL, model="sequence")
+
+
+def test_the_checkerboard_is_learned(task):
+    trained = train(task, SMALL)
+    values = {row["model"]: row["metrics"]["ndcg@10"]["mean"] for row in trained.ladder}
+    assert values["neighbours"] > 2 * values["popularity"]
+    assert [row["model"] for row in trained.ladder if row["chosen"]] == [trained.rung]
+    assert trained.rung != "popularity"
+
+
+def test_the_refit_learns_from_items_that_came_after_the_cut(task):
+    assert task.full.n_events > task.train.n_events
+    trained = train(task, SMALL, model="neighbours")
+    late = set(task.full.items) - set(task.train.items)
+    assert scorer_of("neighbours", trained.arrays, trained.settings, task.full.n_items).n_items == task.full.n_items
+    assert late <= set(range(task.full.n_items))
+
+
+@pytest.mark.parametrize("stop_after", [1, 5, 23, 30, 40], ids=lambda n: f"stopped at check {n}")
+def test_a_stopped_run_resumes_to_the_same_bits(task, whole, tmp_path, stop_after):
+    checks = itertools.count(1)
+    with pytest.raises(InterruptedTraining, match="stopped at step"):
+        train(task, SMALL, state=tmp_path, model="sequence", should_stop=lambda: next(checks) >= stop_after)
+    resumed = train(task, SMALL, state=tmp_path, model="sequence")
+    assert resumed.arrays.keys() == whole.arrays.keys()
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(resumed.arrays[name], array, err_msg=name)
+    assert resumed.blend == whole.blend
+    assert resumed.curves == whole.curves
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(task, whole, tmp_path):
+    def die(what, done, of, detail):
+        if what == "refit" and done >= 10:
+            raise RuntimeError("the power is gone")
+
+    with pytest.raises(RuntimeError, match="power"):
+        train(task, SMALL, state=tmp_path, model="sequence", progress=die)
+    resumed = train(task, SMALL, state=tmp_path, model="sequence")
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(resumed.arrays[name], array, err_msg=name)
+
+
+def test_the_number_of_steps_of_a_budget_is_kept_on_resume(task, tmp_path):
+    config = dataclasses.replace(SMALL, run=dataclasses.replace(SMALL.run, budget_seconds=60.0))
+    checks = itertools.count(1)
+    with pytest.raises(InterruptedTraining):
+        train(task, config, state=tmp_path, model="sequence", should_stop=lambda: next(checks) >= 3)
+    import json
+
+    from rootbeam.core.files import read_arrays
+
+    total = read_arrays(tmp_path / "sequence-run.safetensors")[1]["total"]
+    resumed = train(task, config, state=tmp_path, model="sequence")
+    assert resumed.settings["total_steps"] == total
+    assert json.dumps(resumed.settings)
+
+
+def test_resuming_with_other_data_is_refused(task, tmp_path):
+    train(task, SMALL, state=tmp_path, model="popularity")
+    other = prepare(checkerboard(seed=1), None, SMALL).task
+    with pytest.raises(InputError, match="other data or settings"):
+        train(other, SMALL, state=tmp_path, model="popularity")
+
+
+def test_two_runs_with_one_seed_are_equal_and_with_two_are_not(task):
+    def fitted(seed):
+        return fit_sequence(
+            task.train, SMALL.sequence, SMALL.training, seed=seed, runtime=Runtime(), what="x", schedule=(5, 5)
+        ).arrays["items.weight"]
+
+    np.testing.assert_array_equal(fitted(0), fitted(0))
+    assert not np.array_equal(fitted(0), fitted(1))
+
+
+def test_the_loss_falls(task):
+    fit = fit_sequence(
+        task.train,
+        SMALL.sequence,
+        dataclasses.replace(SMALL.training, learning_rate=0.01),
+        seed=0,
+        runtime=Runtime(),
+        what="x",
+        validate=lambda encoder: 0.0,
+        schedule=(80, 80),
+    )
+    assert fit.curve[-1]["loss"] < 0.9 * fit.curve[0]["loss"]
+
+
+def test_a_catalogue_too_large_for_the_full_softmax_draws_negatives(task):
+    training = dataclasses.replace(SMALL.training, full_softmax_items=1, negatives=8)
+    fit = fit_sequence(
+        task.train, SMALL.sequence, training, seed=0, runtime=Runtime(), what="x", validate=lambda e: 0.0,
+        schedule=(80, 80),
+    )  # fmt: skip
+    assert fit.curve[-1]["loss"] < fit.curve[0]["loss"]
+
+
+def test_without_validation_users_the_cheapest_rung_is_served(task):
+    labels = dataclasses.replace(task.valid_labels, ptr=np.zeros_like(task.valid_labels.ptr))
+    trained = train(dataclasses.replace(task, valid_labels=labels), SMALL)
+    assert trained.rung == "popularity"
+    assert trained.ladder[0]["metrics"] == {}
+
+
+def test_a_task_goes_to_a_file_and_comes_back_trained(task, tmp_path, capsys):
+    config = dataclasses.replace(SMALL, ladder=dataclasses.replace(SMALL.ladder, models=("popularity", "neighbours")))
+    write_task(tmp_path / "task.safetensors", task, config)
+    again, read = read_task(tmp_path / "task.safetensors")
+    assert read == config
+    assert again.fingerprint() == task.fingerprint()
+    out = tmp_path / "trained.safetensors"
+    assert main([str(tmp_path / "task.safetensors"), "--out", str(out), "--device", "cpu"]) == 0
+    trained, fingerprint = read_trained(out)
+    here = train(task, config)
+    assert fingerprint == task.fingerprint()
+    assert trained.rung == here.rung == "neighbours"
+    assert trained.blend == here.blend
+    assert math.isfinite(trained.blend.a)
+    np.testing.assert_array_equal(trained.arrays["values"], here.arrays["values"])
+    assert "neighbours" in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_a_task_is_one_line(tmp_path, capsys):
+    (tmp_path / "x.safetensors").write_bytes(b"nonsense")
+    assert main([str(tmp_path / "x.safetensors"), "--out", str(tmp_path / "y")]) == 2
+    assert "not a safetensors file" in capsys.readouterr().err
