@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -14,7 +15,6 @@ from rootbeam.core.errors import ConfigError, InputError
 from rootbeam.core.types import Float64, Int32, Int64, Ragged
 from rootbeam.data.history import from_items
 from rootbeam.evaluate.breakdown import (
-    POPULARITY_BOUNDS,
     POPULARITY_GROUPS,
     by_activity,
     by_popularity,
@@ -74,7 +74,7 @@ def test_activity_bins_are_a_partition(users: list[tuple[float, int]], bins: int
         inside = (events >= row["from"]) & (events <= row["to"])
         assert inside.sum() == row["users"]
         assert row["ndcg@10"]["mean"] == pytest.approx(values[inside].mean())
-    assert all(a["to"] < b["from"] for a, b in zip(rows, rows[1:], strict=False))
+    assert all(a["to"] < b["from"] for a, b in itertools.pairwise(rows))
     total = math.fsum(row["users"] * row["ndcg@10"]["mean"] for row in rows)
     assert total / len(users) == pytest.approx(values.mean())
 
@@ -89,9 +89,7 @@ def test_activity_bins_are_a_partition(users: list[tuple[float, int]], bins: int
         (floats(1), integers(1), -3, ConfigError),
     ],
 )
-def test_bad_activity_is_refused(
-    values: Float64, events: Int64, bins: int, error: type[Exception]
-) -> None:
+def test_bad_activity_is_refused(values: Float64, events: Int64, bins: int, error: type[Exception]) -> None:
     with pytest.raises(error):
         by_activity(values, events, "recall@10", bins=bins)
 
@@ -100,13 +98,25 @@ def test_bad_activity_is_refused(
 
 
 def test_groups_by_the_share_of_more_popular_items() -> None:
-    # 100 events: what more popular items hold is 0, .15, .30, .50, .70, .80, .90, 1
-    popularity = floats(15, 15.0001, 20, 20.0001, 10.0001, 10, 9.9998, 0)
-    above = {item: popularity[popularity > popularity[item]].sum() / popularity.sum() for item in range(8)}
-    expected = [sum(above[item] >= bound for bound in POPULARITY_BOUNDS) for item in range(7)]
-    groups = popularity_groups(popularity)
-    assert groups[:7].tolist() == expected
-    assert groups[7] == 3, "an item without events is tail"
+    # Of 100 events, more popular items hold 0, 30, 55, 75 and 90.
+    assert popularity_groups(floats(30, 25, 20, 15, 10)).tolist() == [0, 1, 2, 2, 3]
+    assert popularity_groups(floats(10, 0, 25, 15, 30, 20)).tolist() == [3, 3, 1, 2, 0, 2]
+
+
+def test_a_bound_belongs_to_the_group_below_it() -> None:
+    # 35 + 15 = 50 above the third, 50 + 12 + 11 + 7 = 80 above the sixth of 100
+    assert popularity_groups(floats(35, 15, 12, 11, 7, 6, 5, 4, 3, 2)).tolist() == [
+        0,
+        1,
+        2,
+        2,
+        2,
+        3,
+        3,
+        3,
+        3,
+        3,
+    ]
 
 
 def test_one_giant_item_is_the_head() -> None:

@@ -44,7 +44,7 @@ def number_to_ms(value: pl.Expr, unit: Unit) -> pl.Expr:
 
 
 def iso_to_ms(texts: pl.Series) -> pl.Series:
-    """Float64 milliseconds of ISO 8601 dates, with or without time; null for anything else. No zone is UTC."""
+    """Float64 milliseconds of ISO 8601 dates, with or without time; else null. No zone means UTC."""
     groups = texts.str.extract_groups(ISO).struct.unnest()
     hour, minute, second, zone_hour, zone_minute = (
         pl.col(name).cast(pl.Int64).fill_null(0) for name in ("2", "3", "4", "8", "9")

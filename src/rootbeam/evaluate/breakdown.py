@@ -96,17 +96,14 @@ def by_popularity(
 
 def popularity_groups(popularity: Float64) -> Int64:
     """(items,) the index into POPULARITY_GROUPS of every item; see `by_popularity`."""
-    tail = len(POPULARITY_BOUNDS)
     distinct, place = np.unique(-popularity, return_inverse=True)  # most popular first
-    events = np.bincount(
-        place, weights=popularity, minlength=len(distinct)
-    )  # of all items of that popularity
+    # of all items of that popularity
+    events = np.bincount(place, weights=popularity, minlength=len(distinct))
     total = float(events.sum())
     if total == 0:
-        return np.full(len(popularity), tail, dtype=np.int64)
+        return np.full(len(popularity), len(POPULARITY_BOUNDS), dtype=np.int64)
     share_above = (np.cumsum(events) - events) / total
     group = np.searchsorted(POPULARITY_BOUNDS, share_above, side="right")
-    group[distinct == 0] = tail
     return group[place].astype(np.int64)
 
 

@@ -99,7 +99,9 @@ def evaluate_lists(
         excluded_users=int((~has_labels).sum()),
         metrics=headline,
         slices={name: _slice(values, mask[rows], seed) for name, mask in slices.items()},
-        coverage={f"coverage@{k}": metrics.coverage(ranked[known], n_items, k) for k in (10, 20) if k <= depth},
+        coverage={
+            f"coverage@{k}": metrics.coverage(ranked[known], n_items, k) for k in (10, 20) if k <= depth
+        },
         retrieval=dict(retrieval or {}),
         breakdown=parts,
         values=of_known,
@@ -115,7 +117,7 @@ def _slice(values: Mapping[str, Float64], mask: Bool, seed: int) -> dict[str, An
 
 
 def activity_slices(histories: Histories, known_to_model: Bool) -> dict[str, Bool]:
-    """new_users: not in the training events; the others are inactive or active by the median of their events."""
+    """new_users: not in the training events; the others inactive or active by the median of their events."""
     events = histories.events
     threshold = float(np.median(events[known_to_model])) if known_to_model.any() else 0.0
     return {

@@ -10,6 +10,7 @@ from rootbeam.evaluate.report_parts import amount, count, signed
 
 SIGNIFICANT_P = 0.05
 DEFAULT_METRIC = "ndcg@10"
+INTERVALS_ELSEWHERE = 2  # metrics beyond the headline's whose intervals a reader can take in
 
 
 @dataclass(frozen=True)
@@ -132,18 +133,24 @@ def _comparison_clause(content: ReportContent, digits: int) -> str:
 
 def _elsewhere_worse(content: ReportContent) -> str:
     """The other metrics on which the best rival is significantly better; they may not hide in a table."""
-    parts = []
-    for metric in metrics_of(content.evaluation):
+    losses = []
+    for metric in content.measured():
         best = best_rival(content, metric)
         difference = difference_to(best, metric) if best else None
-        if metric == content.metric or best is None or difference is None or verdict(difference) != "worse":
-            continue
-        digits = digits_for(difference)
-        gap = f"{signed(difference['mean'], digits)} {span(difference, digits)}"
-        parts.append(f"{metric} ({best['name']}; difference {gap})")
-    if not parts:
+        if metric != content.metric and best and difference and verdict(difference) == "worse":
+            losses.append((metric, best["name"], difference))
+    if not losses:
         return ""
-    return f" It is significantly WORSE than the best tuned rival on {' and '.join(parts)}."
+    with_interval = len(losses) <= INTERVALS_ELSEWHERE
+    *others, last = (_loss(*loss, with_interval) for loss in losses)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f" It is significantly WORSE than the best tuned rival on {listed}."
+
+
+def _loss(metric: str, rival: str, difference: Mapping[str, Any], with_interval: bool) -> str:
+    digits = digits_for(difference)
+    interval = f" {span(difference, digits)}" if with_interval else ""
+    return f"{metric} ({rival}; difference {signed(difference['mean'], digits)}{interval})"
 
 
 def _digits(content: ReportContent) -> int:

@@ -68,7 +68,7 @@ def ladder(content: ReportContent) -> list[Html]:
 def _half_life(row: Mapping[str, Any]) -> str:
     if not row.get("b"):
         return NOTHING  # without recency in the score there is nothing that ages
-    return "∞" if row.get("half_life_days") is None else f"{row['half_life_days']:g} days"
+    return "∞" if row.get("half_life_days") is None else count(row["half_life_days"], "day")
 
 
 def _how_chosen(content: ReportContent, rows: list[dict[str, Any]], metric: str) -> str:
@@ -97,7 +97,7 @@ def quality(content: ReportContent, drawn: Charts) -> list[Html]:
     systems = [(f"{content.model} (served)", measured), *((r["name"], metrics_of(r)) for r in rivals)]
     body = [[name, *(_interval_cell(found.get(metric)) for metric in measured)] for name, found in systems]
     return [
-        _quality_charts(content, drawn),
+        *([_quality_charts(content, drawn)] if rivals else []),
         table("Mean over users with 95 % interval", ["model", *measured], body, 0),
         *_differences(rivals, list(measured)),
         *_rival_notes(content),

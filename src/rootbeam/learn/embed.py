@@ -143,7 +143,7 @@ def fit_embeddings(
             users = encoder.users(tables, log, events)
             each, state = objective(Step(users, items, tables["items"], log_p, generator, number), state)
             optimizer.zero_grad()
-            each.mean().backward()
+            each.mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += each.detach().mean()
         schedule.step()

@@ -56,7 +56,7 @@ def take_rows(table: Tensor, rows: Tensor) -> Tensor:
 
 
 def ssl(mask_hits: bool = True) -> Objective:
-    """In-batch softmax without correction. `mask_hits` leaves out columns that hold the row's own item again."""
+    """In-batch softmax, uncorrected. `mask_hits` leaves out columns that hold the row's own item again."""
 
     def objective(step: Step, state: Any) -> tuple[Tensor, Any]:
         own = step.items if mask_hits else None
@@ -128,7 +128,7 @@ def mns(extra: int | None = None) -> Objective:
 
 
 def g_tower(rate: float = 0.05) -> Objective:
-    """In-batch softmax corrected by frequencies estimated from the stream of batches (Google's two towers)."""
+    """In-batch softmax corrected by frequencies estimated from the stream of batches (Google's towers)."""
 
     def objective(step: Step, state: Any) -> tuple[Tensor, Any]:
         if state is None:

@@ -1,0 +1,1 @@
+"""Recipes of papers and rivals, outside the package: `python -m lab run PAPER --data NAME`."""

@@ -1,0 +1,1 @@
+"""One recipe a file, to be read top to bottom."""
