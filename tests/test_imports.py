@@ -27,6 +27,8 @@ ROWS = (
     ("evaluate",),
     ("model",),
     ("recommender",),
+    ("compare", "tune"),
+    ("demonstrate",),
     ("cli", "doctor"),
 )
 RANK = {name: rank for rank, row in enumerate(ROWS) for name in row}

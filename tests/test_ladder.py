@@ -100,4 +100,3 @@ def test_unit_scale_makes_the_deviation_one():
     scores = cycle_scorer().score(cycle_scorer().encode(judge.histories)) * scale
     assert scores.std(dim=1, correction=0).mean().item() == pytest.approx(1.0, rel=1e-6)
     assert unit_scale(ConstantScorer(N), judge.histories) == 1.0
-

@@ -54,7 +54,10 @@ def test_the_refit_learns_from_items_that_came_after_the_cut(task):
     assert task.full.n_events > task.train.n_events
     trained = train(task, SMALL, model="neighbours")
     late = set(task.full.items) - set(task.train.items)
-    assert scorer_of("neighbours", trained.arrays, trained.settings, task.full.n_items).n_items == task.full.n_items
+    assert (
+        scorer_of("neighbours", trained.arrays, trained.settings, task.full.n_items).n_items
+        == task.full.n_items
+    )
     assert late <= set(range(task.full.n_items))
 
 
@@ -108,7 +111,13 @@ def test_resuming_with_other_data_is_refused(task, tmp_path):
 def test_two_runs_with_one_seed_are_equal_and_with_two_are_not(task):
     def fitted(seed):
         return fit_sequence(
-            task.train, SMALL.sequence, SMALL.training, seed=seed, runtime=Runtime(), what="x", schedule=(5, 5)
+            task.train,
+            SMALL.sequence,
+            SMALL.training,
+            seed=seed,
+            runtime=Runtime(),
+            what="x",
+            schedule=(5, 5),
         ).arrays["items.weight"]
 
     np.testing.assert_array_equal(fitted(0), fitted(0))
@@ -146,7 +155,9 @@ def test_without_validation_users_the_cheapest_rung_is_served(task):
 
 
 def test_a_task_goes_to_a_file_and_comes_back_trained(task, tmp_path, capsys):
-    config = dataclasses.replace(SMALL, ladder=dataclasses.replace(SMALL.ladder, models=("popularity", "neighbours")))
+    config = dataclasses.replace(
+        SMALL, ladder=dataclasses.replace(SMALL.ladder, models=("popularity", "neighbours"))
+    )
     write_task(tmp_path / "task.safetensors", task, config)
     again, read = read_task(tmp_path / "task.safetensors")
     assert read == config

@@ -35,7 +35,10 @@ SETTINGS = {
         SequenceTraining(learning_rate=1e-3, batch=128, epochs=50, patience=5, validations=12),
     ),
 }
-SMALL = (SequenceConfig(dimension=16, blocks=1, length=10), SequenceTraining(batch=64, epochs=2, least_steps=10))
+SMALL = (
+    SequenceConfig(dimension=16, blocks=1, length=10),
+    SequenceTraining(batch=64, epochs=2, least_steps=10),
+)
 
 
 def run(context: Context) -> None:

@@ -129,4 +129,3 @@ def _arrays(recommender: Recommender, parts: Split, evaluation: Evaluation) -> _
     return _Arrays(
         task.train, replay(task.valid_inputs, length), task.valid_labels, task.full, histories, labels
     )
-

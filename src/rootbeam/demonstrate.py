@@ -69,11 +69,11 @@ def demonstrate(plan: Plan, progress: Progress, say: Say, should_stop: Callable[
         parts.train, parts.valid, items=events.items, progress=progress, should_stop=should_stop
     )
     evaluation = recommender.evaluate(parts.test)
-    rivals = compare(
-        recommender, parts, evaluation, trials=plan.trials, seed=plan.seed, progress=progress
-    )
+    rivals = compare(recommender, parts, evaluation, trials=plan.trials, seed=plan.seed, progress=progress)
     recommender.save(plan.out / "bundle")
-    examples = _examples(recommender, parts.test.inputs["user_id"].unique(maintain_order=True).to_list(), plan)
+    examples = _examples(
+        recommender, parts.test.inputs["user_id"].unique(maintain_order=True).to_list(), plan
+    )
     from rootbeam.core.bundle import read_manifest
 
     content = ReportContent(
@@ -109,7 +109,9 @@ def _data(plan: Plan, say: Say) -> tuple[Events, str]:
             say("*" * 78)
     made = simulate(seed=plan.seed, **plan.sizes)  # type: ignore[arg-type]
     folder = plan.out / "data-simulated"
-    write_folder(folder, [made.events], made.items, {"name": "simulated", "licence": "made up; no restriction"})
+    write_folder(
+        folder, [made.events], made.items, {"name": "simulated", "licence": "made up; no restriction"}
+    )
     say(f"simulated {len(made.events):,} events of a made-up world")
     return read_events(folder), "a simulated log"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,14 @@ class Judge:
     def depth(self) -> int:
         return metrics.parse_name(self.metric)[1]
 
+    def first(self, users: int) -> Judge:
+        """The same with at most so many users."""
+        rows = np.arange(min(users, len(self.histories)))
+        exclude = None if self.exclude is None else self.exclude.take(rows)
+        return replace(
+            self, histories=self.histories.take(rows), labels=self.labels.take(rows), exclude=exclude
+        )
+
     def values(self, scorer: Scorer, blend: Blend) -> Float64:
         """(users,) the metric of a scorer under a blend."""
         prior = None if blend.b == 0.0 else np.float32(blend.b) * self.log_priors[blend.half_life_days]
@@ -99,13 +107,20 @@ class Judge:
                     prior = torch.from_numpy(self.log_priors[blend.half_life_days]).to(model.device)
                     scores = model + blend.b * prior
                 value, column = top_k(scores, self.depth)
-                column = torch.where(torch.isneginf(value), -1, column).cpu().numpy()
-                out[rows] = np.pad(column, ((0, 0), (0, self.depth - column.shape[1])), constant_values=-1)
+                best = torch.where(torch.isneginf(value), -1, column).cpu().numpy()
+                out[rows] = np.pad(best, ((0, 0), (0, self.depth - best.shape[1])), constant_values=-1)
         return ranked
 
 
 def judge_of(
-    log: Log, inputs: Log, labels: Ragged, now: int, config: LadderConfig, repeats: str, length: int, seed: int
+    log: Log,
+    inputs: Log,
+    labels: Ragged,
+    now: int,
+    config: LadderConfig,
+    repeats: str,
+    length: int,
+    seed: int,
 ) -> Judge:
     """The users who have both inputs and labels, at most `max_users` of them, drawn by the seed."""
     from rootbeam.data.history import replay
@@ -134,7 +149,8 @@ def unit_scale(scorer: Scorer, histories: Histories) -> float:
     block = max(1, SCORES_AT_ONCE // scorer.n_items)
     parts = [rows[i : i + block] for i in range(0, len(rows), block)]
     deviations = [
-        scorer.score(scorer.encode(histories.take(part)), ITEMS, None).std(dim=1, correction=0) for part in parts
+        scorer.score(scorer.encode(histories.take(part)), ITEMS, None).std(dim=1, correction=0)
+        for part in parts
     ]
     deviation = float(torch.cat(deviations).mean()) if deviations else 0.0
     return 1.0 / deviation if deviation > 0 else 1.0

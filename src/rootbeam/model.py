@@ -135,16 +135,32 @@ def _model_of(path: Path, manifest: dict[str, Any]) -> Model:
     weights, _ = read_arrays(path / "weights.safetensors")
     state, _ = read_arrays(path / "histories.safetensors")
     counts, _ = read_arrays(path / "popularity.safetensors")
-    blend = Blend(manifest["blend"]["a"], manifest["blend"]["b"], _infinite(manifest["blend"]["half_life_days"]))
+    blend = Blend(
+        manifest["blend"]["a"], manifest["blend"]["b"], _infinite(manifest["blend"]["half_life_days"])
+    )
     as_of = manifest["popularity"]["as_of_ms"]
     users, items = _read_ids(path / "ids.parquet", manifest["integer_ids"])
     trained = Trained(
         manifest["model"], blend, weights, manifest["settings"], manifest["ladder"], manifest["curves"]
     )
-    known = (
-        "format version config seed items users integer_ids model blend settings ladder curves popularity "
-        "metrics files sha256"
-    ).split()
+    known = [
+        "format",
+        "version",
+        "config",
+        "seed",
+        "items",
+        "users",
+        "integer_ids",
+        "model",
+        "blend",
+        "settings",
+        "ladder",
+        "curves",
+        "popularity",
+        "metrics",
+        "files",
+        "sha256",
+    ]
     return Model(
         config=config_of(manifest["config"]),
         trained=trained,
@@ -152,7 +168,10 @@ def _model_of(path: Path, manifest: dict[str, Any]) -> Model:
         items=items,
         catalogue=pl.read_parquet(path / "items.parquet"),
         histories=Histories(
-            state["last"], Ragged(state["seen/values"], state["seen/ptr"]), state["events"], state["watermark"]
+            state["last"],
+            Ragged(state["seen/values"], state["seen/ptr"]),
+            state["events"],
+            state["watermark"],
         ),
         recent=Counts(counts["recent"], as_of["recent"], blend.half_life_days),
         fallback=Counts(
@@ -170,8 +189,8 @@ def model_card(model: Model) -> str:
     lines = [
         "# Model card",
         "",
-        f"Made by Rootbeam {__version__} from {facts.get('events', 0):,} events of {len(model.users):,} users "
-        f"and {len(model.items):,} items.",
+        f"Made by Rootbeam {__version__} from {facts.get('events', 0):,} events of "
+        f"{len(model.users):,} users and {len(model.items):,} items.",
         "",
         f"Served: **{model.trained.rung}**, the cheapest rung that was not significantly worse than the best "
         f"on validation users ({model.config.ladder.metric}, paired bootstrap, level "
@@ -236,4 +255,3 @@ def _finite(number: float) -> float | None:
 
 def _infinite(number: float | None) -> float:
     return math.inf if number is None else number
-

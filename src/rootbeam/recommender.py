@@ -19,7 +19,7 @@ from rootbeam.core.types import Bool, Event, Float32, Histories, History, Int32,
 from rootbeam.data.arrays import ids_of, to_log
 from rootbeam.data.events import Events, frame_of
 from rootbeam.data.history import concatenate, empty_history, fold, from_items, replay, stack
-from rootbeam.data.split import Holdout, split
+from rootbeam.data.split import Holdout, Repeats, split
 from rootbeam.evaluate.protocol import METRICS, Evaluation, activity_slices, evaluate_lists, single_latency_ms
 from rootbeam.learn.fit import Progress, silent
 from rootbeam.learn.popularity import log_recent, recent_counts
@@ -87,7 +87,7 @@ class Recommender:
         *,
         items: pl.DataFrame | None = None,
     ) -> Recommender:
-        """The same as `fit`, with the arrays that `python -m rootbeam.train` made of the same events elsewhere."""
+        """Like `fit`, with the arrays that `python -m rootbeam.train` made of the same events elsewhere."""
         prepared = prepare(frame_of(events), valid, self.config)
         done, fingerprint = read_trained(trained)
         if fingerprint != prepared.task.fingerprint():
@@ -105,7 +105,9 @@ class Recommender:
     @property
     def model(self) -> Model:
         if self._model is None:
-            raise InputError("this Recommender has no model yet; call fit(events) or rootbeam.load(path) first")
+            raise InputError(
+                "this Recommender has no model yet; call fit(events) or rootbeam.load(path) first"
+            )
         return self._model
 
     # -- recommending -----------------------------------------------------------------------------
@@ -191,7 +193,11 @@ class Recommender:
         scores = np.full((len(histories), k), -math.inf, dtype=np.float32)
         for rows, retriever, prior in (
             (np.flatnonzero(~fallback), ExactRetriever(model.scorer, model.trained.blend.a), self._prior()),
-            (np.flatnonzero(fallback), ExactRetriever(ConstantScorer(len(model.items))), self._fallback_prior()),
+            (
+                np.flatnonzero(fallback),
+                ExactRetriever(ConstantScorer(len(model.items))),
+                self._fallback_prior(),
+            ),
         ):
             for start in range(0, len(rows), USERS_AT_ONCE):
                 part = rows[start : start + USERS_AT_ONCE]
@@ -239,15 +245,18 @@ class Recommender:
         dense = self.model.items.dense(given)
         if given and not (dense >= 0).any():
             raise UnknownIdError(
-                f"none of the {len(given)} allowed items is known to the model (such as {str(given[0])[:40]!r})"
+                f"none of the {len(given)} allowed items is known to the model, "
+                f"such as {str(given[0])[:40]!r}; check the ids"
             )
         return dense
 
     def _histories_of(self, users: Sequence[ExternalId]) -> Histories:
         model = self.model
-        users = [model.users._as_stored(user) for user in users]
+        users = [model.users.as_stored(user) for user in users]
         rows = model.users.dense(users)
-        apart = np.array([row < 0 or user in self._live for user, row in zip(users, rows, strict=True)], dtype=bool)
+        apart = np.array(
+            [row < 0 or user in self._live for user, row in zip(users, rows, strict=True)], dtype=bool
+        )
         if not apart.any():
             return model.histories.take(rows)
         others = stack([self._live.get(users[i]) or self._stored(users[i]) for i in np.flatnonzero(apart)])
@@ -332,12 +341,13 @@ def prepare(frame: pl.DataFrame, valid: Holdout | None, config: Config) -> Prepa
 
 def _hold_out(frame: pl.DataFrame, config: Config) -> tuple[pl.DataFrame, Holdout]:
     """The last tenth of the time; where there is no time, every user's last event."""
+    repeats: Repeats = "allow" if config.data.repeats == "allow" else "forbid"
     by = "time" if "timestamp" in frame.columns and frame["timestamp"].n_unique() > 1 else "leave-one-out"
     if by == "time":
         # The test part of a split with a negligible validation part is the tenth to choose by.
-        parts = split(frame, by="time", valid=0.0, test=VALIDATION_SHARE, repeats=config.data.repeats)
+        parts = split(frame, by="time", valid=0.0, test=VALIDATION_SHARE, repeats=repeats)
         return parts.train, parts.test
-    parts = split(frame, by="leave-one-out", repeats=config.data.repeats)
+    parts = split(frame, by="leave-one-out", repeats=repeats)
     return pl.concat([parts.train, parts.valid.later], how="diagonal"), parts.test
 
 
@@ -434,7 +444,9 @@ def protocol_of(model: Model, holdout: Holdout) -> dict[str, Any]:
     }
 
 
-def retrieval_of(lists: Callable[[Histories, int], Int32], histories: Histories, labels: Ragged) -> Mapping[str, Any]:
+def retrieval_of(
+    lists: Callable[[Histories, int], Int32], histories: Histories, labels: Ragged
+) -> Mapping[str, Any]:
     """Exact search scores every item, so its fidelity is 1 by definition."""
     rows = np.flatnonzero((labels.lengths() > 0) & (histories.events > 0))
     return {

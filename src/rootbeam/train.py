@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,7 @@ def train(
     rungs: list[Judged] = []
     for name in _rungs_to_try(task, config, judge, model):
         progress("ladder", len(rungs), len(config.ladder.models), name)
-        rungs.append(
-            stages.once(name, lambda n=name: _climb(n, task, config, judge, runtime, stages, started))
-        )
+        rungs.append(stages.once(name, partial(_climb, name, task, config, judge, runtime, stages, started)))
     chosen = next((r for r in rungs if r.name == model), None) or choose(rungs, config.ladder.level)
     progress("ladder", len(rungs), len(rungs), f"{chosen.name} is chosen; refitting through the last event")
     served = stages.once("served", lambda: _refit(chosen, task, config, runtime, stages))
@@ -210,12 +209,7 @@ def _weights(log: Log, settings: Mapping[str, Any], config: Config, counts: Any 
 def _sequence(
     task: Task, config: Config, judge: Judge, runtime: Runtime, stages: Stages, started: float
 ) -> Judged:
-    stopping = dataclasses.replace(
-        judge,
-        histories=judge.histories.take(np.arange(min(STOPPING_USERS, len(judge.histories)))),
-        labels=judge.labels.take(np.arange(min(STOPPING_USERS, len(judge.histories)))),
-    )
-    stopping = dataclasses.replace(stopping, exclude=None if judge.exclude is None else stopping.histories.seen)
+    stopping = judge.first(STOPPING_USERS)
 
     def value(encoder: SequenceEncoder) -> float:
         return _mean(stopping.values(SequenceScorer(encoder), Blend(1.0, 0.0, math.inf)))
@@ -242,7 +236,12 @@ def _steps(fit: Fit) -> dict[str, int]:
 
 
 def _blended(
-    name: str, scorer: Scorer, config: Config, judge: Judge, settings: dict[str, Any], arrays: dict[str, Array]
+    name: str,
+    scorer: Scorer,
+    config: Config,
+    judge: Judge,
+    settings: dict[str, Any],
+    arrays: dict[str, Array],
 ) -> Judged:
     scale = unit_scale(scorer, judge.histories)
     if not len(judge.histories):
@@ -375,7 +374,10 @@ def read_task(path: Path) -> tuple[Task, Config]:
     try:
         logs = [
             Log(
-                *(arrays[f"{name}/{key}"] for key in ("items", "times", "weights", "user_ptr")),
+                arrays[f"{name}/items"],
+                arrays[f"{name}/times"],
+                arrays[f"{name}/weights"],
+                arrays[f"{name}/user_ptr"],
                 n_items=meta["n_items"],
                 timed=meta["timed"],
             )
@@ -411,7 +413,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("arrays", type=Path, help="a task made by `rootbeam train EVENTS --export FILE`")
     parser.add_argument("--out", type=Path, required=True, help="the trained arrays, one safetensors file")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--state", type=Path, help="folder of finished stages, to go on after an interruption")
+    parser.add_argument("--state", type=Path, help="folder of finished stages, to resume from")
     given = parser.parse_args(arguments)
 
     def say(what: str, done: int, of: int, detail: str) -> None:

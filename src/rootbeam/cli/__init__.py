@@ -30,10 +30,12 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped by the user", 1, given)
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 1
     except PermissionError as error:
-        return _fail(f"no permission for {error.filename}; choose another place or change its rights", 1, given)
+        return _fail(
+            f"no permission for {error.filename}; choose another place or change its rights", 1, given
+        )
     except OSError as error:
         return _fail(f"{error.strerror or error}: {error.filename or 'writing the result'}", 1, given)
     except MemoryError:

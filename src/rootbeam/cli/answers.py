@@ -36,7 +36,9 @@ def evaluate(
     events: Annotated[
         str, typer.Argument(help="A folder made by `data split`, or events that go on after the training.")
     ],
-    per_user: Annotated[Path | None, typer.Option("--per-user", help="Write every user's values (Parquet).")] = None,
+    per_user: Annotated[
+        Path | None, typer.Option("--per-user", help="Write every user's values (Parquet).")
+    ] = None,
     columns: Columns = None,
     weights: Weights = None,
     min_rating: MinRating = None,
@@ -65,7 +67,8 @@ def evaluate(
         f"{found.protocol['items']:,} items, seen items {found.protocol['seen_items']}",
         *table(rows, ["metric", "mean [95 %]"]),
         *[
-            f"{name.replace('_', ' ')}: {part['users']:,} users, ndcg@10 {interval_text(part['metrics']['ndcg@10'])}"
+            f"{name.replace('_', ' ')}: {part['users']:,} users, "
+            f"ndcg@10 {interval_text(part['metrics']['ndcg@10'])}"
             for name, part in found.slices.items()
         ],
         f"{found.retrieval['mode']} search, {found.retrieval['latency_ms']['p50']:.2f} ms a user (p50)",
@@ -115,10 +118,16 @@ def recommend(
     history: Annotated[
         str | None, typer.Option("--history", help="Items of someone unknown, oldest first: a,b,c.")
     ] = None,
-    users: Annotated[Path | None, typer.Option("--users", help="File with a user_id column, or an id a line.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="With --users: Parquet, CSV or JSON Lines.")] = None,
+    users: Annotated[
+        Path | None, typer.Option("--users", help="File with a user_id column, or an id a line.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="With --users: Parquet, CSV or JSON Lines.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", help="Items a user.", min=1)] = 10,
-    include_seen: Annotated[bool, typer.Option("--include-seen", help="Also items the user had before.")] = False,
+    include_seen: Annotated[
+        bool, typer.Option("--include-seen", help="Also items the user had before.")
+    ] = False,
     allow: Annotated[str | None, typer.Option("--allow", help="Only these items: a,b,c or @FILE.")] = None,
     deny: Annotated[str | None, typer.Option("--deny", help="Never these items: a,b,c or @FILE.")] = None,
     json: Json = False,
@@ -133,7 +142,7 @@ def recommend(
     if sum(given is not None and given != [] for given in (user, history, users)) != 1:
         raise ConfigError("needed exactly one of --user, --history and --users")
     recommender = load(bundle)
-    filters = {
+    filters: dict[str, Any] = {
         "exclude_seen": False if include_seen else None,
         "allow": _id_list(allow),
         "deny": _id_list(deny),
@@ -151,7 +160,9 @@ def recommend(
         screen.say(f"{strangers:,} of {len(ids):,} users are unknown to the model: recent popularity instead")
     if out is not None:
         _write(found, out)
-        screen.result({"out": str(out), "users": len(ids), "rows": len(found)}, [f"wrote {len(found):,} rows to {out}"])
+        screen.result(
+            {"out": str(out), "users": len(ids), "rows": len(found)}, [f"wrote {len(found):,} rows to {out}"]
+        )
         return
     screen.result(_answers(found, "user_id"), _lines(found, "user_id", recommender))
 
@@ -171,9 +182,13 @@ def read_users(path: Path | None) -> list[Any]:
         else:
             return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except FileNotFoundError:
-        raise EventsError(f"no file {path}; give --users a file with a user_id column or an id a line") from None
+        raise EventsError(
+            f"no file {path}; give --users a file with a user_id column or an id a line"
+        ) from None
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
-        raise EventsError(f"{path} cannot be read ({str(error).splitlines()[0]}); needed a user_id column") from None
+        raise EventsError(
+            f"{path} cannot be read ({str(error).splitlines()[0]}); needed a user_id column"
+        ) from None
     if "user_id" not in frame.columns:
         raise EventsError(f"{path} has the columns {', '.join(frame.columns)}; needed user_id")
     return frame["user_id"].drop_nulls().unique(maintain_order=True).to_list()
@@ -186,7 +201,11 @@ def _id_list(given: str | None) -> list[str] | None:
         return None
     if given.startswith("@"):
         try:
-            return [line.strip() for line in Path(given[1:]).read_text(encoding="utf-8").splitlines() if line.strip()]
+            return [
+                line.strip()
+                for line in Path(given[1:]).read_text(encoding="utf-8").splitlines()
+                if line.strip()
+            ]
         except (OSError, UnicodeDecodeError):
             raise ConfigError(f"no readable file {given[1:]!r}; needed an item id a line") from None
     return [item.strip() for item in given.split(",") if item.strip()]
@@ -212,14 +231,14 @@ def _lines(found: pl.DataFrame, key: str, recommender: Recommender) -> list[str]
     lines: list[str] = []
     for (value,), rows in found.group_by(key, maintain_order=True):
         source = rows["source"][0]
-        lines += ["" if lines else "", f"user {value}" if key == "user_id" else "history"]
+        lines += ["", f"user {value}" if key == "user_id" else "history"]
         if source == "fallback":
             lines[-1] += " (unknown to the model: recent popularity)"
         dense = recommender.model.items.dense(rows["item_id"].to_list())
         for item, row, score in zip(rows["item_id"], dense, rows["score"], strict=True):
             title = f"  {titles[row]}" if titles and titles[row] else ""
             lines.append(f"{score:9.4f}  {item}{title}")
-    return [line for i, line in enumerate(lines) if i or line]
+    return lines[1:]
 
 
 def _write(frame: pl.DataFrame, out: Path) -> None:
@@ -246,12 +265,16 @@ def inspect(bundle: Bundle, json: Json = False, quiet: Quiet = False, seed: Seed
     lines = [
         f"{bundle}: {manifest['model']} over {manifest['items']:,} items and {manifest['users']:,} users, "
         f"from {manifest['events']:,} events",
-        f"format {manifest['format']}, Rootbeam {manifest['version']}, seed {manifest['seed']}, every hash checked",
+        f"format {manifest['format']}, Rootbeam {manifest['version']}, seed {manifest['seed']}; "
+        "every hash is right",
         "",
         *ladder_lines(manifest["ladder"], manifest["config"]["ladder"]["metric"]),
         "",
         *table(
-            [[name, f"{(bundle / name).stat().st_size:,}", sha[:12]] for name, sha in manifest["files"].items()],
+            [
+                [name, f"{(bundle / name).stat().st_size:,}", sha[:12]]
+                for name, sha in manifest["files"].items()
+            ],
             ["file", "bytes", "sha256"],
         ),
     ]
@@ -262,7 +285,8 @@ def report(
     bundle: Bundle,
     out: Annotated[Path, typer.Option("--out", help="The HTML file.")],
     evaluation: Annotated[
-        Path | None, typer.Option("--evaluation", help="JSON of `rootbeam evaluate --json`, to be shown as well.")
+        Path | None,
+        typer.Option("--evaluation", help="JSON of `evaluate --json`, shown as well."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -281,7 +305,8 @@ def report(
             measured = jsonlib.loads(evaluation.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise ConfigError(
-                f"{evaluation} is not JSON; make it with `rootbeam evaluate {bundle} EVENTS --json > {evaluation}`"
+                f"{evaluation} is not JSON; make it with "
+                f"`rootbeam evaluate {bundle} EVENTS --json > {evaluation}`"
             ) from None
     content = ReportContent(
         title=f"Rootbeam: {bundle.name}",
@@ -302,7 +327,8 @@ def doctor(json: Json = False, quiet: Quiet = False, seed: Seed = 0) -> None:
     checks = examine()
     marks = {"ok": "ok      ", "optional": "optional", "problem": "PROBLEM "}
     lines = [
-        f"{marks[c.status]}  {c.name:<14} {c.detail}" + (f"  -> {c.remedy}" if c.remedy else "") for c in checks
+        f"{marks[c.status]}  {c.name:<14} {c.detail}" + (f"  -> {c.remedy}" if c.remedy else "")
+        for c in checks
     ]
     wrong = any(c.status == "problem" for c in checks)
     value = {"ok": not wrong, "checks": [vars(c) for c in checks]}

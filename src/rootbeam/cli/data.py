@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -90,10 +91,11 @@ def validate(
         found = write_canonical(events, out, options)
     lines = [
         f"{found.rows:,} rows, {found.kept:,} kept, {found.duplicates:,} exact duplicates, "
-        f"{found.rejected:,} rejected, {found.dropped_zero_weight + found.dropped_low_rating:,} dropped by rule",
+        f"{found.rejected:,} rejected, "
+        f"{found.dropped_zero_weight + found.dropped_low_rating:,} dropped by rule",
         f"repeat rate {found.repeat_rate:.1%}; {'timed' if found.timed else 'without time'}",
     ]
-    Screen(json, quiet).result(found.to_dict(), lines)
+    Screen(json, quiet).result(dataclasses.asdict(found), lines)
 
 
 @data_app.command()

@@ -13,7 +13,9 @@ from rootbeam.cli.terminal import Json, Quiet, Screen, Seed, interval_text, stop
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for data, bundle and report.")] = Path("demo"),
-    simulate: Annotated[bool, typer.Option("--simulate", help="Use a simulated log instead of ML-100K.")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Use a simulated log instead of ML-100K.")
+    ] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="The smallest run that touches everything.")] = False,
     budget: Annotated[str, typer.Option("--budget", help="Time for training.")] = "2m",
     trials: Annotated[int, typer.Option("--trials", help="Tuning trials for each rival.", min=1)] = 12,
@@ -29,7 +31,9 @@ def demo(
     with stop_on_interrupt(screen) as should_stop, screen.progress() as progress:
         plan = Plan.smallest(out, seed) if smoke else Plan(out, seed, _seconds(budget), trials, simulate)
         shown = demonstrate(plan, progress, screen.say, should_stop)
-    rows = [[r["name"], *(interval_text(r["metrics"].get(m)) for m in shown["metrics"])] for r in shown["rows"]]
+    rows = [
+        [r["name"], *(interval_text(r["metrics"].get(m)) for m in shown["metrics"])] for r in shown["rows"]
+    ]
     lines = [
         *table(rows, ["model", *(f"{m} [95 %]" for m in shown["metrics"])]),
         "",

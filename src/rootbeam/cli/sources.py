@@ -49,14 +49,7 @@ def open_events(source: str, options: ReadOptions, screen: Screen) -> Events:
         f"read {found.kept:,} events of {events.frame['user_id'].n_unique():,} users and "
         f"{events.frame['item_id'].n_unique():,} items from {source}"
     )
-    for count, what in (
-        (found.duplicates, "exact duplicates dropped"),
-        (found.rejected, "bad rows written to rejected.parquet"),
-        (found.dropped_zero_weight, "events of weight 0 dropped"),
-        (found.dropped_low_rating, "ratings below --min-rating dropped"),
-    ):
-        if count:
-            screen.say(f"  {count:,} {what}")
+    screen.say(*(f"  {note}" for note in found.notes()))
     if found.repeat_rate > 0.2:
         screen.say(
             f"  {found.repeat_rate:.0%} of the events repeat an item the user had before: "
@@ -75,6 +68,19 @@ def open_items(path: Path | None) -> pl.DataFrame | None:
 
 def is_split(source: str) -> bool:
     return (Path(source) / SPLIT).is_file()
+
+
+def repeats_of(source: str) -> str | None:
+    """How a split was made; a model is trained for the same."""
+    return read_report(Path(source))["repeats"] if is_split(source) else None
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    try:
+        report = json.loads((folder / SPLIT).read_text(encoding="utf-8"))
+        return {"repeats": "forbid", **report}
+    except (OSError, ValueError, TypeError) as error:
+        raise EventsError(f"{folder / SPLIT} is damaged ({error}); split again") from None
 
 
 def write_split(parts: Split, items: pl.DataFrame | None, out: Path) -> dict[str, Any]:
@@ -114,9 +120,11 @@ def read_split(source: str) -> tuple[pl.DataFrame, Holdout, Holdout, pl.DataFram
 
     folder = Path(source)
     try:
-        report = json.loads((folder / SPLIT).read_text(encoding="utf-8"))
+        report = read_report(folder)
         train = pl.read_parquet(folder / "train.parquet")
         items = pl.read_parquet(folder / "items.parquet") if (folder / "items.parquet").exists() else None
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        raise EventsError(f"{folder} is not a whole split ({str(error).splitlines()[0]}); split again") from None
+        raise EventsError(
+            f"{folder} is not a whole split ({str(error).splitlines()[0]}); split again"
+        ) from None
     return train, read_holdout(folder / "valid"), read_holdout(folder / "test"), items, report

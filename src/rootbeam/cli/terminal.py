@@ -25,17 +25,21 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, such as sequence.dimension=128; repeatable.")
 ]
 Columns = Annotated[
-    str | None, typer.Option("--columns", help="Names in the source: user_id=uid,timestamp=ts.", metavar="A=B,…")
+    str | None,
+    typer.Option("--columns", help="Names in the source: user_id=uid,timestamp=ts.", metavar="A=B,…"),
 ]
 Weights = Annotated[
     str | None,
-    typer.Option("--weights", help="Weight of each event type; 0 drops it: view=1,purchase=5.", metavar="T=W,…"),
+    typer.Option(
+        "--weights", help="Weight of each event type; 0 drops it: view=1,purchase=5.", metavar="T=W,…"
+    ),
 ]
 MinRating = Annotated[float | None, typer.Option("--min-rating", help="Lower ratings are not events.")]
 OnBadRows = Annotated[
     str,
     typer.Option(
-        "--on-bad-rows", help="fail names the first ten; quarantine writes all to rejected.parquet and goes on."
+        "--on-bad-rows",
+        help="fail names the first ten; quarantine writes all to rejected.parquet and goes on.",
     ),
 ]
 Repeats = Annotated[
@@ -132,7 +136,7 @@ def stop_on_interrupt(screen: Screen) -> Iterator[Callable[[], bool]]:
 
 
 def pairs(text: str | None, option: str) -> dict[str, str]:
-    """"a=b,c=d" as a mapping."""
+    """ "a=b,c=d" as a mapping."""
     found = {}
     for part in (text or "").split(",") if text else []:
         name, equals, value = part.partition("=")
@@ -172,7 +176,9 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
     cells = [list(header), *[list(row) for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = [
-        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        )
         for row in cells
     ]
     return [lines[0], "  ".join("-" * w for w in widths), *lines[1:]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rootbeam.cli.sources import is_split, open_events, open_items, options_of, read_split
+from rootbeam.cli.sources import is_split, open_events, open_items, options_of, read_split, repeats_of
 from rootbeam.cli.terminal import (
     Columns,
     ConfigFile,
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 Budget = Annotated[str, typer.Option("--budget", help="Time for training: 90s, 10m, 2h, or none.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Events = Annotated[str, typer.Argument(help="Events, or a folder made by `data split`.")]
-Items = Annotated[Path | None, typer.Option("--items", help="item_id with title, category, available, features.")]
+Items = Annotated[
+    Path | None, typer.Option("--items", help="item_id with title, category, available, features.")
+]
 
 
 def config_for(
@@ -65,13 +67,16 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="The bundle, a folder.")],
     items: Items = None,
     budget: Budget = "10m",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, if there is one.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run, if there is one.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option("--model", help="Serve this rung whatever validation says.")
     ] = None,
     device: Device = "auto",
     export: Annotated[
-        Path | None, typer.Option("--export", help="Only write the task, for `python -m rootbeam.train` elsewhere.")
+        Path | None,
+        typer.Option("--export", help="Only write the task, for `python -m rootbeam.train` elsewhere."),
     ] = None,
     trained: Annotated[
         Path | None, typer.Option("--trained", help="Build the bundle from what was trained elsewhere.")
@@ -95,10 +100,12 @@ def train(
     from rootbeam.core.errors import ConfigError
 
     screen = Screen(json, quiet)
-    chosen = config_for(config, settings, seed, budget, device, repeats)
+    chosen = config_for(config, settings, seed, budget, device, repeats or repeats_of(events))
     if model is not None and model not in chosen.ladder.models:
         raise ConfigError(f"--model is {model!r}; needed one of {', '.join(chosen.ladder.models)}")
-    frame, valid, catalogue = _inputs(events, items, options_of(columns, weights, min_rating, on_bad_rows), screen)
+    frame, valid, catalogue = _inputs(
+        events, items, options_of(columns, weights, min_rating, on_bad_rows), screen
+    )
     if export is not None:
         _export(export, frame, valid, chosen, screen)
         return
@@ -134,8 +141,10 @@ def _export(path: Path, frame: pl.DataFrame, valid: Holdout | None, config: Conf
     write_task(path, prepare(frame, valid, config).task, config)
     screen.result(
         {"task": str(path)},
-        [f"wrote {path}; run `python -m rootbeam.train {path} --out FILE` where the GPU is,", "then the same "
-         "`rootbeam train` with --trained FILE instead of --export"],
+        [
+            f"wrote {path}; run `python -m rootbeam.train {path} --out FILE` where the GPU is,",
+            "then the same `rootbeam train` with --trained FILE instead of --export",
+        ],
     )
 
 
@@ -206,11 +215,13 @@ def tune(
     quiet: Quiet = False,
     seed: Seed = 0,
 ) -> None:
-    """Searches a declared space of settings on validation data; writes STUDY/best.toml for `train --config`."""
+    """Searches settings on validation data.
+
+    Writes STUDY/best.toml for `train --config`; a study that exists is continued."""
     from rootbeam.tune import search
 
     screen = Screen(json, quiet)
-    base = config_for(config, settings, seed, budget, device, repeats)
+    base = config_for(config, settings, seed, budget, device, repeats or repeats_of(events))
     frame, valid, _ = _inputs(events, None, options_of(columns, weights, min_rating, on_bad_rows), screen)
     with screen.progress() as progress:
         study = search(frame, valid, base, out, trials=trials, model=model, progress=progress)

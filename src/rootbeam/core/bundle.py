@@ -52,7 +52,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise BundleError(
-            f"{path} is not a bundle: it has no {MANIFEST}; make one with `rootbeam train EVENTS --out {path}`"
+            f"{path} is not a bundle: it has no {MANIFEST}; "
+            f"make one with `rootbeam train EVENTS --out {path}`"
         ) from None
     except (OSError, ValueError):
         raise BundleError(f"{file} is damaged: it is not JSON; restore the bundle or train again") from None
@@ -63,7 +64,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path} has format {manifest['format']} and this version reads up to {FORMAT}; update rootbeam"
         )
     if manifest.get("sha256") != _self_hash(manifest):
-        raise BundleError(f"{file} was edited or cut short: its hash differs; restore the bundle or train again")
+        raise BundleError(
+            f"{file} was edited or cut short: its hash differs; restore the bundle or train again"
+        )
     return manifest
 
 

@@ -34,7 +34,16 @@ class LadderConfig:
     metric: str = "ndcg@10"
     level: float = 0.95  # a cheaper rung is served unless it is worse at this confidence
     half_lives_days: tuple[float, ...] = (1.0, 3.0, 7.0, 14.0, 30.0, 90.0, 365.0)  # infinity is always tried
-    recency_weights: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)  # b, with a · model of deviation 1
+    recency_weights: tuple[float, ...] = (
+        0.0,
+        0.1,
+        0.2,
+        0.4,
+        0.8,
+        1.6,
+        3.2,
+        6.4,
+    )  # b, with a · model of deviation 1
     max_users: int = 5000  # validation users that choices are made on
 
 
@@ -178,7 +187,9 @@ def read_toml(path: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     for section, content in loaded.items():
         if not isinstance(content, dict):
-            raise ConfigError(f"{path}: {section!r} stands outside a section; needed [section] and key = value")
+            raise ConfigError(
+                f"{path}: {section!r} stands outside a section; needed [section] and key = value"
+            )
     return loaded
 
 

@@ -40,9 +40,13 @@ def read_arrays(path: Path) -> tuple[dict[str, Array], Any]:
             meta = json.loads((file.metadata() or {}).get(META, "null"))
             return {name: file.get_tensor(name) for name in file.keys()}, meta  # noqa: SIM118
     except FileNotFoundError:
-        raise BundleError(f"no file {path.name} in {path.parent}; the folder is incomplete: make it again") from None
+        raise BundleError(
+            f"no file {path.name} in {path.parent}; the folder is incomplete: make it again"
+        ) from None
     except (SafetensorError, ValueError, OSError) as error:
-        raise BundleError(f"{path} is not a safetensors file ({error}); it is damaged: make it again") from None
+        raise BundleError(
+            f"{path} is not a safetensors file ({error}); it is damaged: make it again"
+        ) from None
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -33,10 +33,10 @@ class Ids:
     def dense(self, external: Iterable[ExternalId]) -> Int32:
         """Dense ids; -1 where the id is unknown."""
         of = self._dense_of
-        return np.fromiter((of.get(self._as_stored(e), PADDING) for e in external), dtype=np.int32)
+        return np.fromiter((of.get(self.as_stored(e), PADDING) for e in external), dtype=np.int32)
 
     def __contains__(self, external: ExternalId) -> bool:
-        return self._as_stored(external) in self._dense_of
+        return self.as_stored(external) in self._dense_of
 
     def back(self, dense: Iterable[int]) -> list[ExternalId]:
         """External ids of dense ids."""
@@ -47,7 +47,7 @@ class Ids:
         new = [e for e in dict.fromkeys(external) if e not in self._dense_of]
         return Ids([*self.external, *new])
 
-    def _as_stored(self, external: ExternalId) -> ExternalId:
+    def as_stored(self, external: ExternalId) -> ExternalId:
         """A command line only has strings: "42" means 42 where the source's ids are integers."""
         if self.are_integers and isinstance(external, str):
             digits = external.removeprefix("-")

@@ -54,8 +54,8 @@ class Ragged:
     @staticmethod
     def from_rows(rows: list[Any]) -> Ragged:
         ptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-        values = np.concatenate([np.asarray(row, dtype=np.int32) for row in rows]) if ptr[-1] else []
-        return Ragged(np.asarray(values, dtype=np.int32), ptr)
+        parts = [np.asarray(row, dtype=np.int32) for row in rows]
+        return Ragged(np.concatenate([np.zeros(0, dtype=np.int32), *parts]), ptr)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ class Query(Protocol):
 class Scorer(Protocol):
     """Gives every node of a level a logit for every user of a batch; higher is better."""
 
-    n_items: int
+    @property
+    def n_items(self) -> int: ...
 
     def encode(self, histories: Histories) -> Any:
         """histories (batch) -> the scorer's own Query."""

@@ -34,7 +34,9 @@ def replay(log: Log, length: int = DEFAULT_LENGTH, sequence: Int64 | None = None
     last_event = np.maximum(log.user_ptr[1:] - 1, 0)
     has_events = np.diff(log.user_ptr) > 0
     watermark = np.where(has_events, numbers[last_event] if log.n_events else 0, 0).astype(np.int64)
-    return Histories(last_items(log.sequences(), length), distinct(log.sequences()), np.diff(log.user_ptr), watermark)
+    return Histories(
+        last_items(log.sequences(), length), distinct(log.sequences()), np.diff(log.user_ptr), watermark
+    )
 
 
 def last_items(sequences: Ragged, length: int) -> Int32:

@@ -47,7 +47,8 @@ class SequenceEncoder(nn.Module):
         hidden = F.dropout(hidden, self.config.dropout, self.training) * real[..., None]
         for block in self.blocks:
             hidden = block(hidden, real)
-        return self.norm(hidden)
+        normed: Tensor = self.norm(hidden)
+        return normed
 
     def item_vectors(self) -> Tensor:
         """(items, dimension) the linear head, tied to the input embeddings."""
@@ -87,4 +88,5 @@ class Block(nn.Module):
         visible = (before & real[:, None, None, :]) | itself  # (batch, 1, length, length)
         drop = self.config.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=drop)
-        return self.output(mixed.transpose(1, 2).reshape(batch, length, d))
+        joined: Tensor = self.output(mixed.transpose(1, 2).reshape(batch, length, d))
+        return joined
