@@ -114,7 +114,7 @@ def split_per_user(log: Log, valid: float, test: float, seed: int) -> Parts:
 
 
 def leave_last_out(log: Log) -> Parts:
-    """Each user's last event is for testing and the one before for validation; users of fewer than 3 train."""
+    """Each user's last event for testing, the one before for validation; fewer than 3 events all train."""
     lengths = np.diff(log.user_ptr)
     long = lengths >= 3
     last = log.user_ptr[1:] - 1

@@ -1,7 +1,7 @@
 """Results of recipes: which cells exist, what they gave, and how they were made. Written as a run goes.
 
-A cell is a dictionary of settings and a seed. `lab/results/PAPER-DATA.json` holds every finished cell, so that
-the same command run again does only what is missing. Several processes may add to one file.
+A cell is a dictionary of settings and a seed. `lab/results/PAPER-DATA.json` holds every finished cell, so
+that the same command run again does only what is missing. Several processes may add to one file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rootbeam.intervals import mean_interval
 
 FORMAT = 1
 RESULTS = Path(__file__).parent / "results"
-INLINE_BYTES = 150_000  # of per-user values in the JSON; more go to a file beside it that is not committed
+INLINE_BYTES = 500_000  # of per-user values before compression; more go to a file beside, not committed
 Settings = Mapping[str, Any]
 
 
@@ -45,7 +45,7 @@ class Results:
 
     @staticmethod
     def open(path: Path, paper: str, data: str) -> Results:
-        content = {"format": FORMAT, "paper": paper, "data": data, "sessions": [], "cells": [], "notes": {}}
+        content = {"format": FORMAT, "paper": paper, "data": data, "notes": {}, "sessions": [], "cells": []}
         results = Results(path, content)
         results._read()
         return results
@@ -74,7 +74,7 @@ class Results:
         per_user: Mapping[str, Float64],
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """A finished cell: means and bootstrap intervals over users of the per-user values, and more facts."""
+        """A finished cell: means and bootstrap intervals over users of per-user values, and more facts."""
         key = cell_key(settings, seed)
         metrics = {}
         for name, values in per_user.items():
@@ -124,11 +124,11 @@ class Results:
             self.users |= read_arrays(self._beside)[0]
 
     def _write(self) -> None:
-        packed = {name: _packed(values) for name, values in sorted(self.users.items())}
-        inline = sum(map(len, packed.values())) <= INLINE_BYTES
-        if not inline:
+        shown: Any = f"{len(self.users)} arrays in {self._beside.name}, not committed"
+        if sum(values.nbytes for values in self.users.values()) <= INLINE_BYTES:
+            shown = {name: _packed(values) for name, values in sorted(self.users.items())}
+        else:
             write_arrays(self._beside, self.users)
-        shown = packed if inline else f"{len(packed)} arrays in {self._beside.name}, not committed"
         content = self.content | {"per_user": shown}
         write_bytes(self.path, (to_json(content) + "\n").encode())
 

@@ -101,7 +101,9 @@ class _Job:
         self.states: list[Any] = [None] * len(runs)
         self.events = runs[0].log.n_events
         self.batch = min(training.batch, self.events)
-        self.rows = [torch.zeros(len(runs), self.events, dtype=torch.int64, device=device) for _ in range(2)]
+        sides = ([run.log.users() for run in runs], [run.log.items for run in runs])
+        self.pairs = [torch.from_numpy(np.stack(side).astype(np.int64)).to(device) for side in sides]
+        self.rows = [pairs.clone() for pairs in self.pairs]  # (runs, events), in the epoch's order
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
         self.columns = torch.arange(self.batch, device=device)
         self.loss = torch.zeros(len(runs), device=device)
@@ -142,16 +144,15 @@ class _Job:
 
     def _shuffle(self, epoch: int) -> int:
         """Puts each run's pairs in the order of the epoch; the number of batches."""
-        orders = {
-            run.seed: np.concatenate(epoch_batches(self.events, self.batch, run.seed, epoch))
-            for run in self.runs
-        }
+        orders: dict[int, Tensor] = {}
         for number, run in enumerate(self.runs):
-            order = orders[run.seed]
-            for target, values in zip(self.rows, (run.log.users(), run.log.items), strict=True):
-                chosen = torch.from_numpy(values[order].astype(np.int32))
-                target[number, : len(order)] = chosen.to(self.device)
-        return len(order) // self.batch
+            if run.seed not in orders:
+                order = np.concatenate(epoch_batches(self.events, self.batch, run.seed, epoch))
+                orders[run.seed] = torch.from_numpy(order.astype(np.int32)).to(self.device)
+            chosen = orders[run.seed]
+            for target, pairs in zip(self.rows, self.pairs, strict=True):
+                target[number, : len(chosen)] = pairs[number].index_select(0, chosen)
+        return self.events // self.batch
 
     def _step(self) -> None:
         at = self.position + self.columns  # (batch,)

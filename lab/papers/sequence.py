@@ -1,7 +1,7 @@
 """The sequence rung by its paper's protocol: leave-one-out, the full catalogue ranked, seen items left out.
 
-Each user's last event is for testing, the one before for early stopping and nothing else; the encoder, the loss
-and the loop are the package's own. The test history holds the validation event; there is no refit on it.
+Each user's last event is for testing, the one before for early stopping and nothing else; the encoder, the
+loss and the loop are the package's own. The test history holds the validation event; there is no refit on it.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Public names are imported when first used, so that `import rootbeam` costs nothi
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -41,9 +43,19 @@ if TYPE_CHECKING:
     from rootbeam.search.exact import ExactRetriever
 
 
+class _Package(ModuleType):
+    """A submodule may carry the name of a public function (`evaluate`): importing it does not hide that."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        # A submodule may carry the name of its public function (`evaluate`): the function wins.
         value = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = value
         return value

@@ -14,14 +14,14 @@ import numpy as np
 import polars as pl
 
 from rootbeam import __version__
-from rootbeam.core.bundle import check_files, read_manifest, write_bundle
+from rootbeam.core.bundle import open_bundle, write_bundle
 from rootbeam.core.config import Config, config_of, to_dict
 from rootbeam.core.errors import BundleError
 from rootbeam.core.files import arrays_to_bytes, read_arrays
 from rootbeam.core.ids import Ids
-from rootbeam.core.types import Bool, Float64, Histories, Ragged, Scorer
+from rootbeam.core.types import Bool, Float64, Histories, Int32, Int64, Ragged, Scorer
 from rootbeam.ladder import Blend
-from rootbeam.learn.popularity import decay_counts
+from rootbeam.learn.popularity import DAY_MS, decay_counts
 from rootbeam.train import Trained, scorer_of
 
 
@@ -34,18 +34,16 @@ class Counts:
     half_life_days: float
 
     def at(self, now_ms: int) -> Counts:
+        """The same counts at a later moment."""
         elapsed = max(0, now_ms - self.as_of_ms)
-        if math.isinf(self.half_life_days) or not elapsed:
-            return self
-        return Counts(decay_counts(self.values, elapsed, self.half_life_days), now_ms, self.half_life_days)
+        values = decay_counts(self.values, elapsed, self.half_life_days)
+        return Counts(values, self.as_of_ms + elapsed, self.half_life_days)
 
-    def with_event(self, item: int, weight: float, time_ms: int) -> Counts:
-        """One event later; an event older than the counts enters at its own age."""
-        now = self.at(time_ms)
-        late = max(0, now.as_of_ms - time_ms)
-        aged = float(decay_counts(np.array([weight]), late, self.half_life_days)[0]) if late else weight
-        values = now.values.copy()
-        values[item] += aged
+    def with_events(self, items: Int32, weights: Float64, times_ms: Int64) -> Counts:
+        """As of the newest of the events, if that is later; each event enters at its own age."""
+        now = self.at(int(times_ms.max(initial=self.as_of_ms)))
+        aged = weights * np.exp2((times_ms - now.as_of_ms) / (self.half_life_days * DAY_MS))  # (events,)
+        values = now.values + np.bincount(items, aged, minlength=len(now.values))
         return Counts(values, now.as_of_ms, self.half_life_days)
 
 
@@ -123,15 +121,17 @@ def save_model(path: Path, model: Model) -> None:
 
 def load_model(path: Path) -> Model:
     """Reads a bundle after checking every hash."""
-    manifest = read_manifest(path)
-    check_files(path, manifest)
+    return open_bundle(path, lambda manifest: _model_of(path, manifest))
+
+
+def _model_of(path: Path, manifest: dict[str, Any]) -> Model:
     try:
-        return _model_of(path, manifest)
+        return _read_model(path, manifest)
     except (KeyError, TypeError, pl.exceptions.PolarsError) as error:
         raise BundleError(f"{path} does not hold what its manifest says ({error!r}); train again") from None
 
 
-def _model_of(path: Path, manifest: dict[str, Any]) -> Model:
+def _read_model(path: Path, manifest: dict[str, Any]) -> Model:
     weights, _ = read_arrays(path / "weights.safetensors")
     state, _ = read_arrays(path / "histories.safetensors")
     counts, _ = read_arrays(path / "popularity.safetensors")

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rootbeam.core.config import Config
-from rootbeam.core.errors import ConfigError, InputError, UnknownIdError
+from rootbeam.core.config import RUNGS, Config
+from rootbeam.core.errors import ConfigError, EventsError, InputError, UnknownIdError
 from rootbeam.core.ids import ExternalId, Ids
 from rootbeam.core.types import Bool, Event, Float32, Histories, History, Int32, Log, Ragged
 from rootbeam.data.arrays import ids_of, to_log
 from rootbeam.data.events import Events, frame_of
 from rootbeam.data.history import concatenate, empty_history, fold, from_items, replay, stack
+from rootbeam.data.items import read_items
 from rootbeam.data.split import Holdout, Repeats, split
 from rootbeam.evaluate.protocol import METRICS, Evaluation, activity_slices, evaluate_lists, single_latency_ms
 from rootbeam.learn.fit import Progress, silent
@@ -69,6 +70,8 @@ class Recommender:
         Without `valid`, the last tenth of the events (of each user, where there is no time) is held out to
         choose by, and is learned from afterwards.
         """
+        if model is not None and model not in RUNGS:
+            raise ConfigError(f"model is {model!r}; needed one of {', '.join(RUNGS)}")
         frame = frame_of(events)
         if items is None:
             items = getattr(events, "items", None)
@@ -126,9 +129,13 @@ class Recommender:
         `source` is `model`, or `fallback` (recent popularity) for users the model knows nothing of.
         exclude_seen None follows the bundle's --repeats: seen items are left out unless repeats are allowed.
         """
-        users = list(users)
+        if isinstance(users, str):
+            raise InputError(
+                f"users is the text {users[:40]!r}; needed a list of users, as in [{users[:40]!r}]"
+            )
+        users = [self.model.users.as_stored(user) for user in users]
         histories = self._histories_of(users)
-        return self._frame(users, "user_id", histories, k, exclude_seen, allow, deny)
+        return self._frame(_id_series(users), "user_id", histories, k, exclude_seen, allow, deny)
 
     def recommend_from_history(
         self,
@@ -140,41 +147,47 @@ class Recommender:
         deny: Iterable[ExternalId] | None = None,
     ) -> pl.DataFrame:
         """The same for histories given as items, oldest first; `history` numbers them from 0."""
+        if any(isinstance(row, str) for row in histories):
+            raise InputError("a history is a text; needed a list of item ids for every user: [['i7', 'i9']]")
         dense = [[int(i) for i in self.model.items.dense(row) if i >= 0] for row in histories]
         length = self.model.histories.last.shape[1]
         given = from_items(dense, length)
-        return self._frame(list(range(len(dense))), "history", given, k, exclude_seen, allow, deny)
+        numbers = pl.int_range(len(dense), eager=True)
+        return self._frame(numbers, "history", given, k, exclude_seen, allow, deny)
 
     def observe(self, events: Events | pl.DataFrame) -> Observed:
         """Moves users and popularity on by new events, in order of time; the model stays as it is."""
-        from rootbeam.data.events import read_events
-
-        frame = frame_of(events)
-        if "weight" not in frame.columns:
-            frame = read_events(frame).frame
-        if "timestamp" in frame.columns:
-            frame = frame.sort("timestamp", maintain_order=True)
+        frame = _in_order_of_time(frame_of(events))
         items = self.model.items.dense(frame["item_id"].to_list())
-        times = (
-            frame["timestamp"].to_physical().to_list()
-            if "timestamp" in frame.columns
-            else [self._now_ms()] * len(frame)
-        )
-        known = 0
-        rows = zip(frame["user_id"].to_list(), items.tolist(), frame["weight"].to_list(), times, strict=True)
-        for user, item, weight, time in rows:
-            if item < 0:
-                continue
+        known = items >= 0
+        frame, items = frame.filter(pl.Series(known)), items[known]
+        for user, item in zip(self._user_ids(frame), items.tolist(), strict=True):
             self._sequence += 1
             history = self._live.get(user) or self._stored(user)
             self._live[user] = fold(history, Event(item, self._sequence))
-            self._recent = self._counts().with_event(item, weight, time)
-            known += 1
-        return Observed(known, len(frame) - known)
+        counts = self._counts()
+        times = (
+            frame["timestamp"].to_physical().to_numpy()
+            if "timestamp" in frame.columns
+            else np.full(len(frame), counts.as_of_ms)
+        )
+        self._recent = counts.with_events(items, frame["weight"].to_numpy(), times)
+        return Observed(len(items), int((~known).sum()))
+
+    def _user_ids(self, frame: pl.DataFrame) -> list[ExternalId]:
+        users = [self.model.users.as_stored(user) for user in frame["user_id"].to_list()]
+        if self.model.users.are_integers:
+            stray = next((user for user in users if not isinstance(user, int)), None)
+            if stray is not None:
+                raise EventsError(
+                    f"user_id {str(stray)[:40]!r} is no integer, and the users of this model are integers; "
+                    "observe events with the same kind of ids"
+                )
+        return users
 
     def history_of(self, user: ExternalId) -> list[ExternalId]:
         """The last items of a user, oldest first; empty for an unknown user."""
-        last = self._histories_of([user]).last[0]
+        last = self._histories_of([self.model.users.as_stored(user)]).last[0]
         return self.model.items.back(last[last >= 0])
 
     def retrieve(
@@ -214,7 +227,7 @@ class Recommender:
 
     def _frame(
         self,
-        keys: list[Any],
+        keys: pl.Series,
         key_name: str,
         histories: Histories,
         k: int,
@@ -232,7 +245,7 @@ class Recommender:
         item_ids = pl.Series(self.model.items.external)
         return pl.DataFrame(
             {
-                key_name: pl.Series(keys, dtype=None if keys else pl.String).gather(row),
+                key_name: keys.gather(row),
                 "item_id": item_ids.gather(found.items[row, place]),
                 "score": found.scores[row, place],
                 "rank": (place + 1).astype(np.int32),
@@ -252,14 +265,15 @@ class Recommender:
 
     def _histories_of(self, users: Sequence[ExternalId]) -> Histories:
         model = self.model
-        users = [model.users.as_stored(user) for user in users]
         rows = model.users.dense(users)
         apart = np.array(
             [row < 0 or user in self._live for user, row in zip(users, rows, strict=True)], dtype=bool
         )
         if not apart.any():
             return model.histories.take(rows)
-        others = stack([self._live.get(users[i]) or self._stored(users[i]) for i in np.flatnonzero(apart)])
+        others = stack(
+            [self._live.get(users[i]) or self._stored(users[i]) for i in np.flatnonzero(apart).tolist()]
+        )
         together = concatenate([model.histories.take(rows[~apart]), others])
         order = np.empty(len(users), dtype=np.int64)
         order[np.concatenate([np.flatnonzero(~apart), np.flatnonzero(apart)])] = np.arange(len(users))
@@ -273,9 +287,6 @@ class Recommender:
 
     def _counts(self) -> Counts:
         return self._recent if self._recent is not None else self.model.recent
-
-    def _now_ms(self) -> int:
-        return self._counts().as_of_ms
 
     def _prior(self) -> Float32 | None:
         blend = self.model.trained.blend
@@ -300,8 +311,24 @@ class Recommender:
         model = self.model
         users = model.users.extended(self._live)
         return replace(
-            model, users=users, histories=self._histories_of(users.external), recent=self._counts()
+            model,
+            users=users,
+            histories=self._histories_of(users.external),
+            recent=self._counts(),
+            facts=model.facts | {"watermark": self._sequence},
         )
+
+
+def _in_order_of_time(frame: pl.DataFrame) -> pl.DataFrame:
+    order = next((name for name in ("timestamp", "position") if name in frame.columns), None)
+    return frame if order is None else frame.sort(order, maintain_order=True)
+
+
+def _id_series(ids: Sequence[ExternalId]) -> pl.Series:
+    """Integers where all are; a name among them makes all of them strings."""
+    if ids and all(isinstance(each, int) for each in ids):
+        return pl.Series(ids)
+    return pl.Series([str(each) for each in ids], dtype=pl.String)
 
 
 def load(path: str | Path) -> Recommender:
@@ -397,9 +424,10 @@ def catalogue_of(ids: Ids, items: pl.DataFrame | None) -> pl.DataFrame:
     known = pl.DataFrame({"item_id": pl.Series(ids.external)})
     if items is None or not len(items):
         return known
-    items = items.unique("item_id", keep="first", maintain_order=True)
+    items = read_items(items)
     if items.schema["item_id"] != known.schema["item_id"]:
         items = items.with_columns(pl.col("item_id").cast(known.schema["item_id"], strict=False))
+    items = items.unique("item_id", keep="first", maintain_order=True)
     return known.join(items, on="item_id", how="left", maintain_order="left")
 
 

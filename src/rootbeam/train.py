@@ -209,10 +209,13 @@ def _weights(log: Log, settings: Mapping[str, Any], config: Config, counts: Any 
 def _sequence(
     task: Task, config: Config, judge: Judge, runtime: Runtime, stages: Stages, started: float
 ) -> Judged:
-    stopping = judge.first(STOPPING_USERS)
+    stopping = _for_stopping(judge)
 
     def value(encoder: SequenceEncoder) -> float:
-        return _mean(stopping.values(SequenceScorer(encoder), Blend(1.0, 0.0, math.inf)))
+        """What matters is how good the blend is: the encoder alone peaks long before."""
+        scorer = SequenceScorer(encoder)
+        scale = unit_scale(scorer, stopping.histories)
+        return _mean(stopping.tune(scorer, config.ladder.recency_weights, scale)[1])
 
     left = config.run.budget_seconds - (time.monotonic() - started)
     fit = fit_sequence(
@@ -229,6 +232,17 @@ def _sequence(
     scorer = SequenceScorer(encoder_from_arrays(fit.arrays, config.sequence).to(runtime.device))
     rung = _blended("sequence", scorer, config, judge, settings, fit.arrays)
     return dataclasses.replace(rung, curve=fit.curve)
+
+
+def _for_stopping(judge: Judge) -> Judge:
+    """Some of the users, and the one half-life that popularity likes best."""
+    some = judge.first(STOPPING_USERS)
+    if not len(some.histories):
+        return some
+    half_life = some.tune(ConstantScorer(len(next(iter(some.log_priors.values())))), (1.0,), 0.0)[
+        0
+    ].half_life_days
+    return dataclasses.replace(some, log_priors={half_life: some.log_priors[half_life]})
 
 
 def _steps(fit: Fit) -> dict[str, int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rootbeam.core.config import Config, to_dict
-from rootbeam.core.errors import ConfigError, MissingExtraError
+from rootbeam.core.errors import ConfigError, InputError, MissingExtraError
 from rootbeam.core.files import write_bytes
 from rootbeam.learn.fit import Progress, silent
 from rootbeam.recommender import prepare
@@ -41,16 +42,25 @@ def search(
     if model not in SPACES:
         raise ConfigError(f"--model is {model!r}; settings can be searched for {', '.join(SPACES)}")
     task = prepare(frame, valid, base).task
+    if not ((task.valid_labels.lengths() > 0) & (np.diff(task.valid_inputs.user_ptr) > 0)).any():
+        raise InputError(
+            "no user has events both before and after the validation cut, so no setting can be told from "
+            "another; give more events, or a folder made by `rootbeam data split`"
+        )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigError(f"{folder} is not a folder; give another place for the study") from None
     study = optuna.create_study(
-        study_name=f"{model}-{task.fingerprint()}",
+        study_name=f"{model}-{base.ladder.metric}-{task.fingerprint()}",
         storage=JournalStorage(JournalFileBackend(str(folder / "study.log"))),
-        sampler=optuna.samplers.TPESampler(seed=base.run.seed),
         direction="maximize",
         load_if_exists=True,
     )
     before = len(study.trials)
+    # Trials that are added must not draw again what the first ones drew.
+    study.sampler = optuna.samplers.TPESampler(seed=base.run.seed + before)
 
     def objective(trial: Any) -> float:
         done = len(study.get_trials(deepcopy=False)) - 1 - before
@@ -127,4 +137,4 @@ def _toml_value(value: Any) -> str:
         return "[" + ", ".join(_toml_value(v) for v in value) + "]"
     if value == "inf":
         return "inf"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value) if isinstance(value, str) else repr(value)

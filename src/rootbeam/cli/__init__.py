@@ -6,6 +6,8 @@ import json
 import sys
 from typing import Any
 
+LONGEST_MESSAGE = 4000
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; exit code 0 done, 1 failed, 2 bad input. Never a traceback for what a user did."""
@@ -16,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     given = sys.argv[1:] if arguments is None else arguments
     try:
+        "".join(given).encode()
         code = app(given, standalone_mode=False, prog_name="rootbeam")
         return code if isinstance(code, int) else 0
     except typer.Exit as asked:
@@ -29,6 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(str(error), error.exit_code, given)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped by the user", 1, given)
+    except UnicodeEncodeError:
+        return _fail("an argument is not UTF-8 text; give names and ids in UTF-8", 2, given)
     except BrokenPipeError:
         sys.stdout = None
         return 1
@@ -50,10 +55,17 @@ def _command_line_error() -> Any:
 
 
 def _fail(message: str, code: int, arguments: list[str]) -> int:
+    message = _one_line(message)
     if "--json" in arguments:
         print(json.dumps({"error": message, "exit_code": code}))
     print(f"error: {message}", file=sys.stderr)
     return code
+
+
+def _one_line(message: str) -> str:
+    """What was given may hold line breaks and be as long as it likes."""
+    line = " ".join(message.splitlines())
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]} …"
 
 
 def run() -> None:

@@ -53,7 +53,8 @@ def evaluate(
     screen = Screen(json, quiet)
     recommender = load(bundle)
     if is_split(events):
-        _, _, holdout, _, _ = read_split(events)
+        _, _, holdout, _, made = read_split(events)
+        _require_unseen(recommender, made)
         screen.say("evaluating on the test part of the split")
     else:
         read = open_events(events, options_of(columns, weights, min_rating, on_bad_rows), screen)
@@ -74,6 +75,18 @@ def evaluate(
         f"{found.retrieval['mode']} search, {found.retrieval['latency_ms']['p50']:.2f} ms a user (p50)",
     ]
     screen.result(found.to_dict(), lines)
+
+
+def _require_unseen(recommender: Recommender, made: dict[str, Any]) -> None:
+    """The test part of a split by time must begin after the last event of the training."""
+    from rootbeam.core.errors import EventsError
+
+    through, cut_offs = recommender.model.facts.get("trained_through_ms"), made.get("cut_offs_ms")
+    if through is not None and cut_offs and through >= cut_offs[1]:
+        raise EventsError(
+            "the model has learned from events of the split's test part: nothing would be measured honestly; "
+            "train on the folder of the split"
+        )
 
 
 def later_than_training(frame: pl.DataFrame, recommender: Recommender) -> Holdout:
@@ -97,6 +110,11 @@ def later_than_training(frame: pl.DataFrame, recommender: Recommender) -> Holdou
             "give newer events, or train and evaluate on a folder made by `rootbeam data split`"
         )
     inputs = frame.filter(time <= through)
+    if not len(inputs):
+        raise EventsError(
+            "all events are later than the training, so no user has a history to recommend from; "
+            "give the whole log, the old events and the new ones"
+        )
     later = labels
     if recommender.config.data.repeats == "forbid":
         labels = labels.join(inputs, on=["user_id", "item_id"], how="anti", maintain_order="left")
@@ -109,6 +127,7 @@ def _per_user(found: Any, holdout: Holdout, path: Path) -> None:
     from rootbeam.data.arrays import ids_of
 
     users = ids_of(holdout.inputs["user_id"], holdout.labels["user_id"])
+    path.parent.mkdir(parents=True, exist_ok=True)
     pl.DataFrame({"user_id": users.back(found.rows.tolist()), **found.values}).write_parquet(path)
 
 
@@ -141,6 +160,8 @@ def recommend(
     screen = Screen(json, quiet)
     if sum(given is not None and given != [] for given in (user, history, users)) != 1:
         raise ConfigError("needed exactly one of --user, --history and --users")
+    if out is not None and out.suffix not in WRITERS:
+        raise ConfigError(f"--out is {out.name}; needed a name that ends in {', '.join(WRITERS)}")
     recommender = load(bundle)
     filters: dict[str, Any] = {
         "exclude_seen": False if include_seen else None,
@@ -150,21 +171,21 @@ def recommend(
     if history is not None:
         items = [item.strip() for item in history.split(",") if item.strip()]
         _warn_unknown(recommender, items, screen)
+        key, ids = "history", list[Any]([0])
         found = recommender.recommend_from_history([items], k, **filters)
-        screen.result(_answers(found, "history"), _lines(found, "history", recommender))
-        return
-    ids = list(user) if user else read_users(users)
-    found = recommender.recommend(ids, k, **filters)
-    strangers = found.filter(found["source"] == "fallback")["user_id"].n_unique()
-    if strangers:
-        screen.say(f"{strangers:,} of {len(ids):,} users are unknown to the model: recent popularity instead")
+    else:
+        given = list(user) if user else read_users(users)
+        key, ids = "user_id", [recommender.model.users.as_stored(each) for each in dict.fromkeys(given)]
+        found = recommender.recommend(ids, k, **filters)
+        _warn_strangers(found, len(ids), screen)
     if out is not None:
         _write(found, out)
         screen.result(
             {"out": str(out), "users": len(ids), "rows": len(found)}, [f"wrote {len(found):,} rows to {out}"]
         )
         return
-    screen.result(_answers(found, "user_id"), _lines(found, "user_id", recommender))
+    answers = _answers(found, key, ids)
+    screen.result({"users": answers}, _lines(answers, key, recommender))
 
 
 def read_users(path: Path | None) -> list[Any]:
@@ -179,19 +200,27 @@ def read_users(path: Path | None) -> list[Any]:
             frame = pl.read_parquet(path)
         elif path.suffix in (".csv", ".tsv"):
             frame = pl.read_csv(path, separator="\t" if path.suffix == ".tsv" else ",", infer_schema=False)
+        elif path.suffix in (".jsonl", ".ndjson"):
+            frame = pl.read_ndjson(path, infer_schema_length=None)
         else:
-            return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            lines = path.read_text(encoding="utf-8").splitlines()
+            frame = pl.DataFrame({"user_id": [line.strip() for line in lines if line.strip()]})
     except FileNotFoundError:
         raise EventsError(
             f"no file {path}; give --users a file with a user_id column or an id a line"
         ) from None
-    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+    except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
         raise EventsError(
             f"{path} cannot be read ({str(error).splitlines()[0]}); needed a user_id column"
         ) from None
     if "user_id" not in frame.columns:
         raise EventsError(f"{path} has the columns {', '.join(frame.columns)}; needed user_id")
-    return frame["user_id"].drop_nulls().unique(maintain_order=True).to_list()
+    if frame["user_id"].dtype not in (pl.String, pl.Null) and not frame["user_id"].dtype.is_integer():
+        raise EventsError(f"{path}: user_id is {frame['user_id'].dtype}; needed strings or integers")
+    users = frame["user_id"].drop_nulls().unique(maintain_order=True).to_list()
+    if not users:
+        raise EventsError(f"{path} names no user; needed a user_id column or an id a line")
+    return users
 
 
 def _id_list(given: str | None) -> list[str] | None:
@@ -218,50 +247,60 @@ def _warn_unknown(recommender: Recommender, items: list[str], screen: Screen) ->
         screen.say(f"{len(unknown)} of {len(items)} items of the history are unknown to the model: {shown}")
 
 
-def _answers(found: pl.DataFrame, key: str) -> dict[str, Any]:
+def _warn_strangers(found: pl.DataFrame, users: int, screen: Screen) -> None:
+    strangers = found.filter(found["source"] == "fallback")["user_id"].n_unique()
+    if strangers:
+        screen.say(f"{strangers:,} of {users:,} users are unknown to the model: recent popularity instead")
+
+
+def _answers(found: pl.DataFrame, key: str, ids: list[Any]) -> list[dict[str, Any]]:
+    """A dictionary for each of `ids`; without items for whom the filters leave none."""
+    rows = {value: part for (value,), part in found.group_by(key)}
+    as_text = not found[key].dtype.is_integer()
     answers = []
-    for (value,), rows in found.group_by(key, maintain_order=True):
-        items = rows.select("item_id", "score", "rank").to_dicts()
-        answers.append({key: value, "source": rows["source"][0], "items": items})
-    return {"users": answers}
+    for each in ids:
+        part = rows.get(str(each) if as_text else each, found.clear())
+        items = part.sort("rank").select("item_id", "score", "rank").to_dicts()
+        answers.append({key: each, "source": part["source"][0] if items else None, "items": items})
+    return answers
 
 
-def _lines(found: pl.DataFrame, key: str, recommender: Recommender) -> list[str]:
+def _lines(answers: list[dict[str, Any]], key: str, recommender: Recommender) -> list[str]:
     titles = recommender.model.titles
     lines: list[str] = []
-    for (value,), rows in found.group_by(key, maintain_order=True):
-        source = rows["source"][0]
-        lines += ["", f"user {value}" if key == "user_id" else "history"]
-        if source == "fallback":
-            lines[-1] += " (unknown to the model: recent popularity)"
-        dense = recommender.model.items.dense(rows["item_id"].to_list())
-        for item, row, score in zip(rows["item_id"], dense, rows["score"], strict=True):
+    for answer in answers:
+        head = f"user {answer[key]}" if key == "user_id" else "history"
+        if answer["source"] == "fallback":
+            head += " (unknown to the model: recent popularity)"
+        if not answer["items"]:
+            head += " (no item is left to recommend)"
+        lines += ["", head]
+        dense = recommender.model.items.dense(item["item_id"] for item in answer["items"])
+        for item, row in zip(answer["items"], dense, strict=True):
             title = f"  {titles[row]}" if titles and titles[row] else ""
-            lines.append(f"{score:9.4f}  {item}{title}")
+            lines.append(f"{item['score']:9.4f}  {item['item_id']}{title}")
     return lines[1:]
 
 
-def _write(frame: pl.DataFrame, out: Path) -> None:
-    from rootbeam.core.errors import ConfigError
+WRITERS = {
+    ".parquet": "write_parquet",
+    ".csv": "write_csv",
+    ".jsonl": "write_ndjson",
+    ".ndjson": "write_ndjson",
+}
 
+
+def _write(frame: pl.DataFrame, out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix == ".csv":
-        frame.write_csv(out)
-    elif out.suffix in (".jsonl", ".ndjson"):
-        frame.write_ndjson(out)
-    elif out.suffix == ".parquet":
-        frame.write_parquet(out)
-    else:
-        raise ConfigError(f"--out is {out.name}; needed a name that ends in .parquet, .csv or .jsonl")
+    getattr(frame, WRITERS[out.suffix])(out)
 
 
 def inspect(bundle: Bundle, json: Json = False, quiet: Quiet = False, seed: Seed = 0) -> None:
     """What is in a bundle: the ladder and its choice, settings, sizes, hashes."""
     from rootbeam.cli.training import ladder_lines
-    from rootbeam.core.bundle import check_files, read_manifest
+    from rootbeam.core.bundle import open_bundle
 
-    manifest = read_manifest(bundle)
-    check_files(bundle, manifest)
+    manifest = open_bundle(bundle, dict)
     lines = [
         f"{bundle}: {manifest['model']} over {manifest['items']:,} items and {manifest['users']:,} users, "
         f"from {manifest['events']:,} events",
@@ -293,21 +332,11 @@ def report(
     seed: Seed = 0,
 ) -> None:
     """One HTML file that opens offline: the ladder, metrics with intervals, slices, curves, settings."""
-    from rootbeam.core.bundle import check_files, read_manifest
-    from rootbeam.core.errors import ConfigError
+    from rootbeam.core.bundle import open_bundle
     from rootbeam.evaluate.report import ReportContent, write_report
 
-    manifest = read_manifest(bundle)
-    check_files(bundle, manifest)
-    measured = None
-    if evaluation is not None:
-        try:
-            measured = jsonlib.loads(evaluation.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise ConfigError(
-                f"{evaluation} is not JSON; make it with "
-                f"`rootbeam evaluate {bundle} EVENTS --json > {evaluation}`"
-            ) from None
+    manifest = open_bundle(bundle, dict)
+    measured = None if evaluation is None else read_evaluation(evaluation, bundle)
     content = ReportContent(
         title=f"Rootbeam: {bundle.name}",
         manifest=manifest,
@@ -318,6 +347,21 @@ def report(
     )
     write_report(out, content)
     Screen(json, quiet).result({"report": str(out)}, [f"wrote {out}"])
+
+
+def read_evaluation(path: Path, bundle: Path) -> dict[str, Any]:
+    from rootbeam.core.errors import ConfigError
+
+    try:
+        measured = jsonlib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        measured = None
+    if not isinstance(measured, dict) or not {"protocol", "users", "metrics", "slices"} <= measured.keys():
+        raise ConfigError(
+            f"{path} is no JSON of an evaluation; make it with "
+            f"`rootbeam evaluate {bundle} EVENTS --json > {path}`"
+        )
+    return measured
 
 
 def doctor(json: Json = False, quiet: Quiet = False, seed: Seed = 0) -> None:

@@ -97,9 +97,11 @@ def train(
     The choice is made on the last tenth of the events (or the validation part of a split) and refitted
     through the last event. Ctrl-C leaves a state that --resume goes on from, to the same bits.
     """
+    from rootbeam.core.bundle import check_place
     from rootbeam.core.errors import ConfigError
 
     screen = Screen(json, quiet)
+    place = check_place(out)  # now, rather than after the training
     chosen = config_for(config, settings, seed, budget, device, repeats or repeats_of(events))
     if model is not None and model not in chosen.ladder.models:
         raise ConfigError(f"--model is {model!r}; needed one of {', '.join(chosen.ladder.models)}")
@@ -109,10 +111,9 @@ def train(
     if export is not None:
         _export(export, frame, valid, chosen, screen)
         return
-    state = out.with_name(f"{out.name}.partial")
+    state = place.with_name(f"{place.name}.partial")
     if state.exists() and not resume:
-        screen.say(f"starting over: {state} is removed (--resume would have gone on with it)")
-        shutil.rmtree(state)
+        _start_over(state, screen)
     recommender = _fit(frame, valid, catalogue, chosen, model, state, trained, screen)
     recommender.save(out)
     shutil.rmtree(state, ignore_errors=True)
@@ -132,6 +133,20 @@ def _inputs(
         return frame, valid, open_items(items) if items else known
     read = open_events(events, options, screen)
     return read.frame, None, open_items(items) if items else read.items
+
+
+def _start_over(state: Path, screen: Screen) -> None:
+    """Removes the state of an earlier run, and nothing that cannot be one."""
+    from rootbeam.core.errors import ConfigError
+
+    if not state.is_dir() or any(
+        not file.name.endswith((".safetensors", ".part")) for file in state.iterdir()
+    ):
+        raise ConfigError(
+            f"{state} is in the way and no state of a training; move it or choose another --out"
+        )
+    screen.say(f"starting over: {state} is removed (--resume would have gone on with it)")
+    shutil.rmtree(state)
 
 
 def _export(path: Path, frame: pl.DataFrame, valid: Holdout | None, config: Config, screen: Screen) -> None:

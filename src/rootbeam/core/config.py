@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import tomllib
 import types
 import typing
@@ -112,6 +113,9 @@ class Config:
             raise ConfigError("; ".join(problems))
 
 
+_METRIC = re.compile(r"[a-z_]+@[1-9][0-9]{0,3}")
+
+
 def _positive(value: float) -> bool:
     return value > 0
 
@@ -120,6 +124,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
     ("data", "repeats", lambda v: v in ("allow", "forbid"), "allow or forbid"),
     ("data", "history_length", lambda v: 1 <= v <= 10_000, "1 to 10000"),
     ("ladder", "models", lambda v: bool(v) and set(v) <= set(RUNGS), f"some of {', '.join(RUNGS)}"),
+    ("ladder", "metric", lambda v: _METRIC.fullmatch(v) is not None, "a metric such as ndcg@10"),
     ("ladder", "level", lambda v: 0 < v < 1, "between 0 and 1"),
     ("ladder", "half_lives_days", lambda v: all(h > 0 for h in v), "positive days"),
     ("ladder", "recency_weights", lambda v: bool(v) and all(b >= 0 for b in v), "weights of 0 or more"),
@@ -128,15 +133,15 @@ CHECKS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
     ("neighbours", "knn_neighbours", lambda v: bool(v) and all(x > 0 for x in v), "positive counts"),
     ("neighbours", "keep", _positive, "a positive count"),
     ("neighbours", "decays", lambda v: bool(v) and all(0 < x <= 1 for x in v), "above 0 and at most 1"),
-    ("sequence", "dimension", _positive, "a positive count"),
-    ("sequence", "blocks", _positive, "a positive count"),
+    ("sequence", "dimension", lambda v: 1 <= v <= 8192, "1 to 8192"),
+    ("sequence", "blocks", lambda v: 1 <= v <= 100, "1 to 100"),
     ("sequence", "heads", _positive, "a positive count"),
-    ("sequence", "length", _positive, "a positive count"),
+    ("sequence", "length", lambda v: 1 <= v <= 10_000, "1 to 10000"),
     ("sequence", "dropout", lambda v: 0 <= v < 1, "at least 0 and below 1"),
-    ("sequence", "feed_forward", _positive, "a positive count"),
+    ("sequence", "feed_forward", lambda v: 1 <= v <= 100, "1 to 100"),
     ("training", "learning_rate", _positive, "a positive rate"),
     ("training", "weight_decay", lambda v: v >= 0, "0 or more"),
-    ("training", "batch", _positive, "a positive count"),
+    ("training", "batch", lambda v: 1 <= v <= 1_000_000, "1 to 1000000"),
     ("training", "epochs", _positive, "a positive count"),
     ("training", "patience", _positive, "a positive count"),
     ("training", "least_steps", lambda v: v >= 0, "0 or more"),
@@ -148,8 +153,8 @@ CHECKS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
 )
 
 
-def check(config: Config) -> list[str]:
-    """Everything wrong with a configuration, a line each."""
+def check(config: Config | types.SimpleNamespace) -> list[str]:
+    """Everything wrong with a configuration, or with its sections in a namespace; a line each."""
     problems = []
     for section, key, holds, needed in CHECKS:
         value = getattr(getattr(config, section), key)
@@ -168,13 +173,15 @@ def config_from(path: Path | None = None, settings: Iterable[str] = ()) -> Confi
     values: dict[str, dict[str, Any]] = {}
     if path is not None:
         values = read_toml(path)
+    malformed = []
     for setting in settings:
         name, equals, text = setting.partition("=")
         section, dot, key = name.strip().partition(".")
-        if not equals or not dot:
-            raise ConfigError(f"--set was given {setting!r}; needed section.key=value")
-        values.setdefault(section, {})[key] = text.strip()
-    return config_of(values)
+        if equals and dot:
+            values.setdefault(section, {})[key] = text.strip()
+        else:
+            malformed.append(f"--set was given {setting!r}; needed section.key=value")
+    return config_of(values, malformed)
 
 
 def read_toml(path: Path) -> dict[str, dict[str, Any]]:
@@ -193,17 +200,18 @@ def read_toml(path: Path) -> dict[str, dict[str, Any]]:
     return loaded
 
 
-def config_of(values: Mapping[str, Mapping[str, Any]]) -> Config:
-    """A Config from nested mappings, such as TOML or a manifest."""
-    sections = {f.name: f for f in dataclasses.fields(Config)}
+def config_of(values: Mapping[str, Mapping[str, Any]], malformed: Iterable[str] = ()) -> Config:
+    """A Config from nested mappings, such as TOML or a manifest; `malformed` are problems known before."""
     hints = typing.get_type_hints(Config)
-    built, problems = {}, []
+    sections = {f.name: hints[f.name]() for f in dataclasses.fields(Config)}
+    built, problems = {}, list(malformed)
     for section, content in values.items():
         if section not in sections:
             problems.append(f"no section {section!r}{_hint(section, sections)}")
             continue
         built[section] = _section(hints[section], section, content, problems)
     if problems:
+        problems += check(types.SimpleNamespace(**(sections | built)))
         raise ConfigError("; ".join(problems))
     return Config(**built)
 
@@ -227,7 +235,7 @@ def _section(kind: type, section: str, content: Mapping[str, Any], problems: lis
     known = {}
     for key, value in content.items():
         if key not in hints:
-            problems.append(f"no setting {section}.{key}{_hint(key, hints)}")
+            problems.append(f"no setting {f'{section}.{key}'!r}{_hint(key, hints)}")
             continue
         try:
             known[key] = _convert(value, hints[key])

@@ -11,6 +11,7 @@ import numpy as np
 from rootbeam.core.types import PADDING, Int32
 
 ExternalId = str | int
+INT64_DIGITS = 19
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,17 @@ class Ids:
 
     def extended(self, external: Iterable[ExternalId]) -> Ids:
         """These ids, then those of `external` not among them, in the order they come."""
-        new = [e for e in dict.fromkeys(external) if e not in self._dense_of]
+        new = [e for e in dict.fromkeys(map(self.as_stored, external)) if e not in self._dense_of]
         return Ids([*self.external, *new])
 
     def as_stored(self, external: ExternalId) -> ExternalId:
         """A command line only has strings: "42" means 42 where the source's ids are integers."""
         if self.are_integers and isinstance(external, str):
             digits = external.removeprefix("-")
-            return int(external) if digits.isascii() and digits.isdigit() and len(digits) < 19 else external
-        if not self.are_integers and isinstance(external, int):
+            if not (digits.isascii() and digits.isdigit() and len(digits) <= INT64_DIGITS):
+                return external
+            number = int(external)
+            return number if -(2**63) <= number < 2**63 else external
+        if self.external and not self.are_integers and not isinstance(external, str):
             return str(external)
         return external

@@ -87,10 +87,12 @@ def fit_sequence(
     if runtime.checkpoint is not None and runtime.checkpoint.exists():
         state = _load(runtime.checkpoint, encoder, optimizer)
     if not state.total:
-        step_seconds = _time_steps(windows, shape, training, log_popularity, seed, runtime)
-        wanted = max(training.epochs * per_epoch, training.least_steps)
-        affordable = int(seconds / step_seconds) if math.isfinite(seconds) else wanted
-        state.total = state.stop = max(1, min(affordable, wanted))
+        state.total = max(training.epochs * per_epoch, training.least_steps)
+        if math.isfinite(seconds):
+            left = seconds - training.validations * _time_validation(encoder, validate)
+            step_seconds = _time_steps(windows, shape, training, log_popularity, seed, runtime)
+            state.total = max(1, min(int(left / step_seconds), state.total))
+        state.stop = state.total
     every = max(1, min(max(per_epoch, state.total // training.validations), state.total // 8))
     saved_at = time.monotonic()
     while state.step < state.stop and not state.finished:
@@ -208,7 +210,7 @@ def _train_step(
     generator = torch.Generator(device).manual_seed(_mix(seed, 3, step))
     encoder.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(_mix(seed, 4, step))  # dropout takes no generator
+        _seed_dropout(device, _mix(seed, 4, step))
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = sequence_loss(encoder, inputs, targets, weights, training, log_popularity, generator)
     for group in optimizer.param_groups:
@@ -217,6 +219,13 @@ def _train_step(
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return float(loss.detach())
+
+
+def _seed_dropout(device: torch.device, seed: int) -> None:
+    """Dropout takes no generator. (torch.manual_seed would also format a stack trace for absent devices.)"""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def _mix(seed: int, stream: int, step: int) -> int:
@@ -240,6 +249,14 @@ def _time_steps(
         _train_step(encoder, optimizer, windows, training, log_popularity, step, seed, 1e-5)
         seconds.append(time.perf_counter() - start)
     return float(np.median(seconds[2:]))
+
+
+def _time_validation(encoder: SequenceEncoder, validate: Callable[[SequenceEncoder], float] | None) -> float:
+    if validate is None:
+        return 0.0
+    start = time.perf_counter()
+    validate(encoder)
+    return time.perf_counter() - start
 
 
 def _validate(
