@@ -28,11 +28,15 @@ METRICS = ("ndcg@10", "recall@10")
 SETTINGS = {
     "beauty": (
         SequenceConfig(dimension=128, blocks=2, heads=2, length=50, dropout=0.5),
-        SequenceTraining(learning_rate=1e-3, batch=256, epochs=25, patience=5, validations=12),
+        SequenceTraining(
+            learning_rate=1e-3, batch=256, epochs=25, patience=5, validations=12, full_softmax_items=20_000
+        ),
     ),
     "ml-1m": (
         SequenceConfig(dimension=128, blocks=2, heads=2, length=200, dropout=0.2),
-        SequenceTraining(learning_rate=1e-3, batch=128, epochs=50, patience=5, validations=12),
+        SequenceTraining(
+            learning_rate=1e-3, batch=128, epochs=50, patience=5, validations=12, full_softmax_items=20_000
+        ),
     ),
 }
 SMALL = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,8 +34,10 @@ if TYPE_CHECKING:
     from rootbeam.core.config import Config
     from rootbeam.data.split import Holdout
 
-Budget = Annotated[str, typer.Option("--budget", help="Time for training: 90s, 10m, 2h, or none.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Budget = Annotated[
+    str | None, typer.Option("--budget", help="Time for training: 90s, 10m (the default), 2h, or none.")
+]
+Device = Annotated[str | None, typer.Option("--device", help="auto (the default), cpu or cuda.")]
 Events = Annotated[str, typer.Argument(help="Events, or a folder made by `data split`.")]
 Items = Annotated[
     Path | None, typer.Option("--items", help="item_id with title, category, available, features.")
@@ -47,16 +48,16 @@ def config_for(
     config: Path | None,
     settings: list[str] | None,
     seed: int,
-    budget: str,
-    device: str,
+    budget: str | None,
+    device: str | None,
     repeats: str | None,
 ) -> Config:
     """File and --set first; the options of the verb on top."""
     from rootbeam.core.config import config_from
 
     built = config_from(config, settings or [])
-    run = dataclasses.replace(built.run, seed=seed or built.run.seed, device=device)
-    if math.isinf(run.budget_seconds):
+    run = dataclasses.replace(built.run, seed=seed or built.run.seed, device=device or built.run.device)
+    if budget is not None:
         run = dataclasses.replace(run, budget_seconds=seconds_of(budget))
     data = dataclasses.replace(built.data, repeats=repeats or built.data.repeats)
     return dataclasses.replace(built, run=run, data=data)
@@ -66,14 +67,14 @@ def train(
     events: Events,
     out: Annotated[Path, typer.Option("--out", help="The bundle, a folder.")],
     items: Items = None,
-    budget: Budget = "10m",
+    budget: Budget = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run, if there is one.")
     ] = False,
     model: Annotated[
         str | None, typer.Option("--model", help="Serve this rung whatever validation says.")
     ] = None,
-    device: Device = "auto",
+    device: Device = None,
     export: Annotated[
         Path | None,
         typer.Option("--export", help="Only write the task, for `python -m rootbeam.train` elsewhere."),
@@ -218,7 +219,7 @@ def tune(
     trials: Annotated[int, typer.Option(help="Trials to add.", min=1)] = 20,
     model: Annotated[str, typer.Option("--model", help="The rung whose settings are searched.")] = "sequence",
     budget: Annotated[str, typer.Option("--budget", help="Time for each trial.")] = "2m",
-    device: Device = "auto",
+    device: Device = None,
     repeats: Repeats = None,
     columns: Columns = None,
     weights: Weights = None,

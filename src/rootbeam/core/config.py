@@ -74,16 +74,16 @@ class SequenceConfig:
 class SequenceTraining:
     """How the sequence encoder learns."""
 
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     weight_decay: float = 0.0
-    batch: int = 128  # windows a step
+    batch: int = 64  # windows a step
     epochs: int = 60  # at most; a budget or early stopping may end sooner
-    least_steps: int = 2000  # what small logs get, however many epochs that is
+    least_steps: int = 800  # what small logs get, however many epochs that is
     patience: int = 5  # validations without a better value before stopping
     validations: int = 40  # over the whole schedule, one an epoch at most
     warmup_steps: int = 100
-    full_softmax_items: int = 20_000  # larger catalogues draw negatives instead
-    negatives: int = 1024  # shared by the batch, drawn by popularity^0.5
+    full_softmax_items: int = 1000  # larger catalogues draw negatives instead
+    negatives: int = 512  # shared by the batch, drawn by popularity^0.5
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class RunConfig:
     """Seed, device and the time that may be spent."""
 
     seed: int = 0
-    budget_seconds: float = math.inf
+    budget_seconds: float = 600.0  # for training; inf leaves it to epochs and early stopping
     device: str = "auto"  # auto takes a GPU when torch finds one
     checkpoint_seconds: float = 30.0
 
