@@ -10,11 +10,16 @@ import time
 from pathlib import Path
 
 from lab.data import prepare, read_data
-from lab.harness import RESULTS, Context, Results, fail, pick_device, session_of
+from lab.harness import RESULTS, Context, Results, fail, pick_device
 from rootbeam.core.errors import RootbeamError
 
 ARRAYS = Path(__file__).parent / "arrays"
-RECIPES = {"bir": "lab.papers.bir", "sequence": "lab.papers.sequence", "rivals": "lab.rivals"}
+RECIPES = {
+    "bir": "lab.papers.bir",
+    "rivals": "lab.rivals",
+    "sequence": "lab.papers.sequence",
+    "served": "lab.papers.served",
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -34,11 +39,11 @@ def run(parsed: argparse.Namespace, arguments: list[str]) -> None:
     data, device = read_data(arrays), pick_device(parsed.device)
     path = parsed.results / f"{parsed.paper}-{data.name}.json"
     results = Results.open(path, parsed.paper, data.name)
-    session = results.begin(session_of(arguments, device))
     deadline = time.monotonic() + seconds_of(parsed.budget)
     only = {name: values.split(",") for name, _, values in (text.partition("=") for text in parsed.only)}
-    context = Context(data, range(parsed.seeds), device, results, session, deadline, only)
+    context = Context(data, range(parsed.seeds), device, results, arguments, deadline, only)
     importlib.import_module(RECIPES[parsed.paper]).run(context)
+    results.summarise()
     left = f"; {context.skipped} cells left for want of time: run it again" if context.skipped else ""
     print(f"{path}: {len(results.content['cells'])} cells{left}")
 

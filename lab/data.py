@@ -15,6 +15,9 @@ from rootbeam.core.files import read_arrays, write_arrays
 from rootbeam.core.types import Float32, Int64, Log, Ragged
 
 PLACES = ("data", "../shared/data")  # where `prepare NAME` looks for a folder of that name
+LIKED = (
+    "-liked"  # NAME-liked: NAME's 10-core, then what is rated at or above the user's mean, without ratings
+)
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,10 @@ def prepare(name: str, out: Path, source: Path | None = None) -> Data:
     from rootbeam.data.arrays import ids_of, to_log
     from rootbeam.data.events import read_events
 
-    folder = source or next((Path(p) / name for p in PLACES if (Path(p) / name).exists()), None)
+    plain = name.removesuffix(LIKED)
+    folder = source or next((Path(p) / plain for p in PLACES if (Path(p) / plain).exists()), None)
     if folder is None:
-        raise InputError(f"no folder {name} in {' or '.join(PLACES)}; give --from PATH, or fetch it there")
+        raise InputError(f"no folder {plain} in {' or '.join(PLACES)}; give --from PATH, or fetch it there")
     lone = folder / "events.parquet"
     frame = read_events(lone if lone.exists() else folder).frame
     users, items = Ids(frame["user_id"].unique().sort().to_list()), ids_of(frame["item_id"])
@@ -44,6 +48,8 @@ def prepare(name: str, out: Path, source: Path | None = None) -> Data:
         rated = frame.with_columns(weight=frame["rating"].cast(frame["weight"].dtype))
         ratings = to_log(rated, users, items).weights
     data = Data(name, log, ratings)
+    if name.endswith(LIKED):
+        data = replace(liked(core(data, 10)), ratings=None)
     write_data(out, data)
     return data
 

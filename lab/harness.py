@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,28 @@ class Results:
             for name, values in per_user.items():
                 self.users[f"{key}/{name}"] = np.asarray(values, dtype=np.float16)
 
+    def summarise(self) -> None:
+        """Notes of every row: its metrics over seeds, and intervals over users of the means over seeds."""
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for cell in self.content["cells"]:
+            if "tune" not in cell["settings"]:
+                rows.setdefault(cell["key"].rpartition(" seed=")[0], []).append(cell)
+        self.note("rows", {row: self._summary(cells) for row, cells in rows.items()})
+
+    def _summary(self, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        metrics = {}
+        for name in cells[0].get("means", cells[0]["metrics"]):
+            of_seed = [c["means"][name] if "means" in c else c["metrics"][name]["mean"] for c in cells]
+            found: dict[str, Any] = {"mean": rounded(float(np.mean(of_seed))), "per_seed": of_seed}
+            values = [self.users.get(f"{c['key']}/{name}") for c in cells]
+            if all(each is not None for each in values):
+                stacked = np.stack([np.asarray(each, dtype=np.float64) for each in values])  # (seeds, users)
+                known = ~np.isnan(stacked).all(axis=0)
+                interval = mean_interval(np.nanmean(stacked[:, known], axis=0))
+                found |= {"low": rounded(interval.low), "high": rounded(interval.high), "users": interval.n}
+            metrics[name] = found
+        return {"settings": cells[0]["settings"], "seeds": [c["seed"] for c in cells], "metrics": metrics}
+
     def note(self, name: str, value: Any) -> None:
         """A fact about the whole, such as a comparison or a count."""
         with self._locked():
@@ -141,10 +164,15 @@ class Context:
     seeds: Sequence[int]
     device: str
     results: Results
-    session: int
+    command: Sequence[str]
     deadline: float  # of time.monotonic()
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     skipped: int = 0  # cells left undone because the time was up
+
+    @cached_property
+    def session(self) -> int:
+        """The number of this run in the results; only a run that adds a cell gets one."""
+        return self.results.begin(session_of(self.command, self.device))
 
     def missing(self, settings: Settings, seeds: Sequence[int]) -> list[int]:
         """The seeds of a row that are wanted, not done, and still within the budget."""

@@ -27,13 +27,15 @@ class Judge:
     n_items: int
 
     def rank(self, factors: Factors, depth: int) -> Int64:
-        """(users, depth), best first."""
-        ranked = np.empty((len(self.rows), depth), dtype=np.int64)
+        """(users, depth), best first, -1 where nothing unseen is left."""
+        ranked = np.full((len(self.rows), depth), -1, dtype=np.int64)
         done = 0
         for rows, seen in self.blocks:
             scores = factors.scores(rows)
             scores.view(-1).index_fill_(0, seen, -torch.inf)
-            ranked[done : done + len(rows)] = top_k(scores, depth)[1].cpu().numpy()
+            value, item = top_k(scores, depth)
+            found = torch.where(value == -torch.inf, -1, item).cpu().numpy()
+            ranked[done : done + len(rows), : found.shape[1]] = found
             done += len(rows)
         return ranked
 

@@ -168,7 +168,7 @@ def interrupted(folder: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 def test_ctrl_c_leaves_a_state_that_resume_finishes_to_the_same_bits(capsys, world, tmp_path):
     def train(name: str) -> list[str]:
-        longer = ("--set", "training.least_steps=150", "--set", "training.patience=1000")
+        longer = ("--set", "training.least_steps=90", "--set", "training.patience=1000")
         often = ("--set", "run.checkpoint_seconds=0", "--budget", "none", "--model", "sequence")
         return ["train", str(world / "split"), "--out", str(tmp_path / name), *TINY, *longer, *often]
 

@@ -350,8 +350,18 @@ def test_integers_are_found_among_names_that_spell_them(tmp_path):
         frame([("u", f"i{n}", n) for n in range(12)]),
         frame([(f"u{n}", f"i{n}", n) for n in range(12)]),
         frame([("u", "i", n) for n in range(12)]),
+        frame([(f"u{n % 5}", f"i{n % 8}", n // 39) for n in range(40)]),
     ],
-    ids=["one event", "one untimed event", "one item", "one moment", "one user", "strangers", "one pair"],
+    ids=[
+        "one event",
+        "one untimed event",
+        "one item",
+        "one moment",
+        "one user",
+        "strangers",
+        "one pair",
+        "nearly one moment",
+    ],
 )
 def test_the_smallest_logs_have_sensible_answers(log, tmp_path):
     rec = Recommender(SMALL).fit(log)

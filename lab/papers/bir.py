@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from lab.data import Parts, core, liked, split_per_user
-from lab.harness import Context, Settings, rounded
+from lab.harness import Context, Settings, cell_key, rounded
 from lab.judge import Judge, judge_of
 from lab.stacked import Fitted, Run, fit_stacked
 from rootbeam.core.types import Float64, Log
@@ -91,8 +91,16 @@ def fixed(context: Context) -> None:
     compare(context, [{"row": name, "batch": training.batch} for name in ROWS], "ssl-pop", context.seeds)
 
 
+DIFFERS = (
+    f"Where this differs from the paper's Figure 7: {EPOCHS} epochs with the best of every {VALIDATE_EVERY} "
+    f"by validation (at most {VALIDATION_USERS:,} users of it) instead of 100; six settings a method and "
+    "batch size, whose range of rates moves with the batch.",
+)
+
+
 def tuned(context: Context) -> None:
     """Learning rate and weight decay by validation, for each method and batch size."""
+    context.results.note("remarks", list(DIFFERS))
     log = context.data.log
     counts = {"users": log.n_users, "items": log.n_items, "events": log.n_events}
     context.results.note("data", counts)
@@ -261,6 +269,4 @@ def compare(context: Context, rows: Sequence[Settings], base: str, seeds: Sequen
 
 
 def _has_users(context: Context, a: Settings, b: Settings, seed: int) -> bool:
-    from lab.harness import cell_key
-
     return all(f"{cell_key(s, seed)}/recall@20" in context.results.users for s in (a, b))

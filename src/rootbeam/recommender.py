@@ -25,6 +25,7 @@ from rootbeam.evaluate.protocol import METRICS, Evaluation, activity_slices, eva
 from rootbeam.learn.fit import Progress, silent
 from rootbeam.learn.popularity import log_recent, recent_counts
 from rootbeam.learn.scorers import ConstantScorer
+from rootbeam.metrics import parse_name
 from rootbeam.model import Counts, Model, load_model, save_model
 from rootbeam.search.exact import ExactRetriever, Found
 from rootbeam.search.filters import item_offset
@@ -349,6 +350,7 @@ class Prepared:
 
 def prepare(frame: pl.DataFrame, valid: Holdout | None, config: Config) -> Prepared:
     """Ids over everything known, and the logs of the recipe."""
+    parse_name(config.ladder.metric)
     if not len(frame):
         raise InputError("there are no events to learn from; give at least one")
     if valid is None:
@@ -367,15 +369,22 @@ def prepare(frame: pl.DataFrame, valid: Holdout | None, config: Config) -> Prepa
 
 
 def _hold_out(frame: pl.DataFrame, config: Config) -> tuple[pl.DataFrame, Holdout]:
-    """The last tenth of the time; where there is no time, every user's last event."""
+    """The last tenth by time; where time tells no tenth from the rest, every user's last event."""
     repeats: Repeats = "allow" if config.data.repeats == "allow" else "forbid"
-    by = "time" if "timestamp" in frame.columns and frame["timestamp"].n_unique() > 1 else "leave-one-out"
-    if by == "time":
+    if _has_a_last_tenth(frame):
         # The test part of a split with a negligible validation part is the tenth to choose by.
         parts = split(frame, by="time", valid=0.0, test=VALIDATION_SHARE, repeats=repeats)
         return parts.train, parts.test
     parts = split(frame, by="leave-one-out", repeats=repeats)
     return pl.concat([parts.train, parts.valid.later], how="diagonal"), parts.test
+
+
+def _has_a_last_tenth(frame: pl.DataFrame) -> bool:
+    held = round(len(frame) * VALIDATION_SHARE)
+    if "timestamp" not in frame.columns or not held:
+        return False
+    times = frame["timestamp"].sort()
+    return bool(times[-held] > times[0])
 
 
 def assemble(prepared: Prepared, trained: Trained, items: pl.DataFrame | None, config: Config) -> Model:

@@ -41,6 +41,10 @@ def search(
         raise MissingExtraError("tune needs optuna; pip install 'rootbeam[tune]'") from None
     if model not in SPACES:
         raise ConfigError(f"--model is {model!r}; settings can be searched for {', '.join(SPACES)}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigError(f"{folder} is not a folder; give another place for the study") from None
     task = prepare(frame, valid, base).task
     if not ((task.valid_labels.lengths() > 0) & (np.diff(task.valid_inputs.user_ptr) > 0)).any():
         raise InputError(
@@ -48,10 +52,6 @@ def search(
             "another; give more events, or a folder made by `rootbeam data split`"
         )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise ConfigError(f"{folder} is not a folder; give another place for the study") from None
     study = optuna.create_study(
         study_name=f"{model}-{base.ladder.metric}-{task.fingerprint()}",
         storage=JournalStorage(JournalFileBackend(str(folder / "study.log"))),

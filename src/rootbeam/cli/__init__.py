@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from typing import Any
 
 LONGEST_MESSAGE = 4000
+INTERRUPTED = 130  # what typer makes of Ctrl-C
+NAME_ERRORS = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,6 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         "".join(given).encode()
         code = app(given, standalone_mode=False, prog_name="rootbeam")
+        if code == INTERRUPTED:
+            return _fail("stopped by the user", 1, given)
         return code if isinstance(code, int) else 0
     except typer.Exit as asked:
         return asked.exit_code
@@ -42,7 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
             f"no permission for {error.filename}; choose another place or change its rights", 1, given
         )
     except OSError as error:
-        return _fail(f"{error.strerror or error}: {error.filename or 'writing the result'}", 1, given)
+        told = f"{error.strerror or error}: {error.filename or 'writing the result'}"
+        return _fail(told, 2 if error.errno in NAME_ERRORS else 1, given)
     except MemoryError:
         return _fail("out of memory; use a smaller part of the events or a machine with more", 1, given)
 

@@ -107,7 +107,7 @@ def bir_loss(
     items: Tensor | None,
     log_popularity: Tensor,
     generator: torch.Generator,
-    estimator: Estimator = "raw",
+    estimator: Estimator = "corrected",
     draws: Draws = "systematic",
     mask: Tensor | None = None,
     reduce: Reduce = "mean",

@@ -77,7 +77,7 @@ def ssl_pop(mask_hits: bool = True) -> Objective:
 
 
 def bir(
-    estimator: losses.Estimator = "raw", draws: Draws = "systematic", mask_hits: bool = True
+    estimator: losses.Estimator = "corrected", draws: Draws = "systematic", mask_hits: bool = True
 ) -> Objective:
     """In-batch importance resampling."""
 
