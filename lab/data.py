@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rootbeam.core.errors import InputError
-from rootbeam.core.files import read_arrays, write_arrays
+from rootbeam.core.files import Array, read_arrays, write_arrays
 from rootbeam.core.types import Float32, Int64, Log, Ragged
 
 PLACES = ("data", "../shared/data")  # where `prepare NAME` looks for a folder of that name
@@ -56,7 +56,7 @@ def prepare(name: str, out: Path, source: Path | None = None) -> Data:
 
 def write_data(path: Path, data: Data) -> None:
     log = data.log
-    arrays = {"items": log.items, "user_ptr": log.user_ptr}
+    arrays: dict[str, Array] = {"items": log.items, "user_ptr": log.user_ptr}
     if log.timed:
         arrays["times"] = log.times
     if data.ratings is not None:

@@ -42,7 +42,8 @@ class Judge:
     def measure(self, factors: Factors, names: Sequence[str]) -> dict[str, Float64]:
         depth = max(metrics.parse_name(name)[1] for name in names)
         with torch.inference_mode():
-            return metrics.compute(self.rank(factors, depth), self.labels, names)
+            measured: dict[str, Float64] = metrics.compute(self.rank(factors, depth), self.labels, names)
+        return measured
 
 
 def judge_of(

@@ -1,8 +1,7 @@
 """The rivals of the package by the protocol of `lab/papers/bir.py`: popularity, item-kNN, EASE, iALS.
 
-A random 80/10/10 of every user's events (of the liked ones where there are ratings); each rival gets the
-same number of trials on validation NDCG@10 with the split of seed 0, and is then fitted on the training part
-alone, as the rows of `bir` are. Seen items are left out. Test labels are read once.
+A random 80/10/10 of every user's events; each rival gets the same number of trials on validation NDCG@10 with
+the split of seed 0, and is then fitted on the training part alone, as the rows of `bir` are. Seen items are left out. Test labels are read once.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lab.data import core, joined, liked, split_per_user
+from lab.data import joined, split_per_user
 from lab.harness import Context, rounded
 from rootbeam import metrics
 from rootbeam.core.types import Histories, Log
@@ -30,8 +29,7 @@ METRICS = ("recall@20", "ndcg@10")
 
 
 def run(context: Context) -> None:
-    data = context.data
-    log = liked(core(data, 10)).log if data.ratings is not None else data.log
+    log = context.data.log
     taking_part = line_up(log, MEMORY_BYTES)
     context.results.note("skipped", taking_part.skipped)
     for rival in taking_part.rivals:

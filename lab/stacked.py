@@ -152,7 +152,8 @@ class _Job:
             chosen = orders[run.seed]
             for target, pairs in zip(self.rows, self.pairs, strict=True):
                 target[number, : len(chosen)] = pairs[number].index_select(0, chosen)
-        return self.events // self.batch
+        batches: int = self.events // self.batch
+        return batches
 
     def _step(self) -> None:
         at = self.position + self.columns  # (batch,)
@@ -174,8 +175,9 @@ class _Job:
     def _single(self, run: int, users: Tensor, items: Tensor) -> Tensor:
         vectors = take_rows(self.users[run], users)
         step = Step(vectors, items, self.items[run], self.log_p[run], self.generators[run], self.steps)
-        losses, self.states[run] = self.objectives[run](step, self.states[run])
-        return losses.mean()
+        each, self.states[run] = self.objectives[run](step, self.states[run])
+        mean: Tensor = each.mean()
+        return mean
 
     def _capture(self) -> None:
         """Records one step; what a capture records it does not run."""

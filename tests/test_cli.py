@@ -323,7 +323,7 @@ def test_filters(capsys, world, users, tmp_path):
 
 
 @pytest.mark.parametrize("source", ["users.txt", "users.csv", "users.tsv", "users.parquet", "users.jsonl"])
-@pytest.mark.parametrize("target", ["recs.parquet", "new/recs.csv", "recs.jsonl"])
+@pytest.mark.parametrize("target", ["recs.parquet", "new/recs.csv", "recs.jsonl", "r.ndjson"])
 def test_recommend_to_a_file_of_users(capsys, world, users, tmp_path, source, target):
     frame = pl.DataFrame({"user_id": [*users[:4], users[0], "nobody"], "other": range(6)})
     path = tmp_path / source
@@ -338,7 +338,12 @@ def test_recommend_to_a_file_of_users(capsys, world, users, tmp_path, source, ta
         }[path.suffix](path)
     told = answer(capsys, "recommend", world / "model", "--users", path, "--out", tmp_path / target, "-k", 3)
     assert told == {"out": str(tmp_path / target), "users": 5, "rows": 15}
-    readers = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}
+    readers = {
+        ".parquet": pl.read_parquet,
+        ".csv": pl.read_csv,
+        ".jsonl": pl.read_ndjson,
+        ".ndjson": pl.read_ndjson,
+    }
     found = readers[Path(target).suffix](tmp_path / target)
     assert found.columns == ["user_id", "item_id", "score", "rank", "source"]
     assert found["user_id"].unique(maintain_order=True).to_list() == [*users[:4], "nobody"]

@@ -124,6 +124,13 @@ def test_the_readme_names_the_public_names_and_the_two_commands() -> None:
     assert "make test" in text
 
 
+def test_the_scorer_of_your_own_says_what_follows() -> None:
+    source = (ROOT / "examples" / "own_scorer.py").read_text()
+    shown = printed(source, {"__name__": "__main__"}).splitlines()
+    # Bread is followed by butter three times and by tea once; butter by jam; tea by milk. Ties: first item.
+    assert shown == ["tea + bread -> butter or tea", "butter -> jam or bread", "milk + tea -> milk or bread"]
+
+
 # --- other pages' code ---
 
 
@@ -305,7 +312,9 @@ def test_the_architecture_names_every_top_level_module() -> None:
 
 def test_the_architecture_names_no_file_that_is_not_there() -> None:
     now, _ = architecture()
-    there = {path.name for folder in (SOURCES, ROOT / "tests") for path in folder.rglob("*.py")}
+    there = {
+        path.name for folder in (SOURCES, ROOT / "tests", ROOT / "examples") for path in folder.rglob("*.py")
+    }
     named = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.py)`", now)}
     assert len(named) > 40
     assert not named - there

@@ -108,6 +108,21 @@ def test_resuming_with_other_data_is_refused(task, tmp_path):
         train(other, SMALL, state=tmp_path, model="popularity")
 
 
+@pytest.mark.parametrize("other", ["data", "weights", "settings", "model"])
+def test_resuming_within_a_rung_with_anything_else_is_refused(task, tmp_path, other):
+    checks = itertools.count(1)
+    with pytest.raises(InterruptedTraining):
+        train(task, SMALL, state=tmp_path, model="sequence", should_stop=lambda: next(checks) >= 5)
+    given = {"data": prepare(checkerboard(seed=1), None, SMALL).task}.get(other, task)
+    if other == "weights":
+        given = dataclasses.replace(
+            task, train=dataclasses.replace(task.train, weights=task.train.weights * 2)
+        )
+    config = dataclasses.replace(SMALL, run=RunConfig(seed=4)) if other == "settings" else SMALL
+    with pytest.raises(InputError, match="other data or settings"):
+        train(given, config, state=tmp_path, model="neighbours" if other == "model" else "sequence")
+
+
 def test_two_runs_with_one_seed_are_equal_and_with_two_are_not(task):
     def fitted(seed):
         return fit_sequence(

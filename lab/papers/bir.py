@@ -35,7 +35,8 @@ KEPT = ("recall@20",)  # per user
 BATCHES = (256, 512, 1024, 2048, 4096, 8192)
 CURVE_ROWS = ("ssl-pop", "bir")
 OTHER_ROWS, OTHER_BATCH = ("ssl", "mns", "g-tower", "xir", "bir-corrected"), 2048
-DECAYS = (5e-6, 1e-5, 2e-5)  # a coarse grid, kept in the results, had 1e-6 and 1e-4 far behind 1e-5
+DECAYS = (5e-6, 1e-5, 2e-5)  # a coarse grid on Gowalla, kept in the results, had 1e-6 and 1e-4 far behind
+MANY_USERS = 10_000  # with fewer, a user's row has a gradient in more of the steps, and DECAYS are tripled
 EPOCHS, VALIDATE_EVERY, VALIDATION_USERS = 30, 5, 6000
 
 
@@ -94,7 +95,7 @@ def fixed(context: Context) -> None:
 DIFFERS = (
     f"Where this differs from the paper's Figure 7: {EPOCHS} epochs with the best of every {VALIDATE_EVERY} "
     f"by validation (at most {VALIDATION_USERS:,} users of it) instead of 100; six settings a method and "
-    "batch size, whose range of rates moves with the batch.",
+    "batch size, whose range of rates moves with the steps of an epoch.",
 )
 
 
@@ -108,7 +109,7 @@ def tuned(context: Context) -> None:
     cells += [(row, OTHER_BATCH) for row in OTHER_ROWS]
     first = None
     for row, batch in cells:
-        points = [point_settings(row, batch, rate, decay) for rate, decay in grid(batch)]
+        points = [point_settings(row, batch, rate, decay) for rate, decay in grid(log, batch)]
         todo = [point for point in points if context.missing(point, [0])]
         if todo:
             first = first or split_per_user(log, 0.1, 0.1, 0)
@@ -116,7 +117,7 @@ def tuned(context: Context) -> None:
     splits: dict[int, Parts] = {}
     for row, batch in cells:
         settings = {"row": row, "batch": batch}
-        chosen = best_point(context, row, batch)
+        chosen = best_point(context, log, row, batch)
         seeds = context.missing(settings, context.seeds)
         if not seeds or chosen is None:
             continue
@@ -126,10 +127,13 @@ def tuned(context: Context) -> None:
     compare(context, [{"row": r, "batch": b} for r, b in cells], "ssl-pop", context.seeds)
 
 
-def grid(batch: int) -> list[tuple[float, float]]:
-    """Six points, the same for every method: rates grow with the batch, as the coarse grid's best did."""
-    rates = (0.001, 0.003) if batch <= 512 else (0.003, 0.01) if batch <= 2048 else (0.01, 0.03)
-    return list(itertools.product(rates, DECAYS))
+def grid(log: Log, batch: int) -> list[tuple[float, float]]:
+    """Six points, the same for every method: the fewer steps an epoch has, the higher the rates."""
+    steps = 0.8 * log.n_events / batch
+    by_steps = ((1200, (0.001, 0.003)), (300, (0.003, 0.01)), (50, (0.01, 0.03)), (0, (0.03, 0.1)))
+    rates = next(rates for least, rates in by_steps if steps >= least)
+    times = 1 if log.n_users >= MANY_USERS else 3
+    return list(itertools.product(rates, [times * decay for decay in DECAYS]))
 
 
 def point_settings(row: str, batch: int, rate: float, decay: float) -> dict[str, Any]:
@@ -158,9 +162,9 @@ def tune(context: Context, row: str, batch: int, points: Sequence[Settings], par
     )
 
 
-def best_point(context: Context, row: str, batch: int) -> dict[str, Any] | None:
+def best_point(context: Context, log: Log, row: str, batch: int) -> dict[str, Any] | None:
     """The settings with the best validation; None before all of the grid is done."""
-    points = [point_settings(row, batch, rate, decay) for rate, decay in grid(batch)]
+    points = [point_settings(row, batch, rate, decay) for rate, decay in grid(log, batch)]
     cells = [context.results.cell(point, 0) for point in points]
     if any(cell is None for cell in cells):
         return None

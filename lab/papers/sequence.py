@@ -25,18 +25,22 @@ from rootbeam.search.exact import ExactRetriever
 
 METRICS = ("ndcg@10", "recall@10")
 
+# Written out, since the defaults are the product's; both catalogues are small enough for the full softmax.
+COMMON: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "patience": 5,
+    "validations": 12,
+    "warmup_steps": 100,
+    "full_softmax_items": 20_000,
+}
 SETTINGS = {
     "beauty": (
         SequenceConfig(dimension=128, blocks=2, heads=2, length=50, dropout=0.5),
-        SequenceTraining(
-            learning_rate=1e-3, batch=256, epochs=25, patience=5, validations=12, full_softmax_items=20_000
-        ),
+        SequenceTraining(batch=256, epochs=25, **COMMON),
     ),
     "ml-1m": (
         SequenceConfig(dimension=128, blocks=2, heads=2, length=200, dropout=0.2),
-        SequenceTraining(
-            learning_rate=1e-3, batch=128, epochs=50, patience=5, validations=12, full_softmax_items=20_000
-        ),
+        SequenceTraining(batch=128, epochs=50, **COMMON),
     ),
 }
 SMALL = (
@@ -101,7 +105,8 @@ def of_histories(
     encoder: SequenceEncoder, histories: Histories, labels: Ragged, names: tuple[str, ...]
 ) -> dict[str, Float64]:
     found = ExactRetriever(SequenceScorer(encoder)).retrieve(histories, 10, exclude=histories.seen)
-    return metrics.compute(found.items, labels, names)
+    measured: dict[str, Float64] = metrics.compute(found.items, labels, names)
+    return measured
 
 
 def ties(log: Log) -> dict[str, float]:

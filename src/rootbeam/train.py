@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from rootbeam.core.config import Config, config_of, to_dict
-from rootbeam.core.errors import BundleError, ConfigError, InputError, RootbeamError
+from rootbeam.core.errors import BundleError, ConfigError, InputError, InterruptedTraining, RootbeamError
 from rootbeam.core.files import Array, fingerprint, read_arrays, write_arrays
 from rootbeam.core.types import Histories, Log, Ragged, Scorer
 from rootbeam.data.history import replay
@@ -61,9 +61,9 @@ class Task:
     full: Log  # all events through the last, in the same item ids
 
     def fingerprint(self) -> str:
-        return fingerprint(
-            self.train.items, self.train.times, self.valid_labels.values, self.full.items, self.full.times
-        )
+        logs = (self.train, self.valid_inputs, self.full)
+        arrays = [a for log in logs for a in (log.items, log.times, log.weights, log.user_ptr)]
+        return fingerprint(*arrays, self.valid_labels.values, self.valid_labels.ptr)
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ def train(
     """Climbs the ladder, chooses, refits. With `state`, finished stages are read back instead of repeated."""
     started = time.monotonic()
     stages = Stages(state, task.fingerprint(), config)
+    stages.claim(model)
     runtime = Runtime(device_of(config), None, config.run.checkpoint_seconds, progress, should_stop)
     judge = _judge(task, config)
     rungs: list[Judged] = []
@@ -182,6 +183,8 @@ def _neighbours(task: Task, config: Config, judge: Judge, runtime: Runtime) -> J
     best: tuple[float, dict[str, Any], PrunedWeights] | None = None
     for done, settings in enumerate(candidates):
         runtime.progress("neighbours", done, len(candidates), str(settings))
+        if runtime.should_stop():
+            raise InterruptedTraining("stopped while the neighbours' weights were tuned")
         weights = _weights(task.train, settings, config, counts)
         for decay in config.neighbours.decays:
             value = _mean(judge.values(NeighbourScorer(weights, decay), Blend(1.0, 0.0, math.inf)))
@@ -334,18 +337,26 @@ class Stages:
     def path(self, name: str) -> Path | None:
         return None if self.folder is None else self.folder / f"{name}.safetensors"
 
+    def claim(self, model: str | None) -> None:
+        """The first run marks the folder; later ones must be the same run, checkpoints within a stage too."""
+        path = self.path("run")
+        if path is None:
+            return
+        mark = {"fingerprint": self.fingerprint, "config": to_dict(self.config), "model": model}
+        if path.exists():
+            self._check(read_arrays(path)[1], mark)
+        else:
+            write_arrays(path, {}, mark)
+
     def once(self, name: str, work: Callable[[], Judged]) -> Judged:
         path = self.path(name)
         if path is not None and path.exists():
             arrays, meta = read_arrays(path)
-            self._check(meta, path)
             values = arrays.pop("rung/values")
             return _judged(meta, arrays, values)
         result = work()
         if path is not None:
             meta = {
-                "fingerprint": self.fingerprint,
-                "config": to_dict(self.config),
                 "name": result.name,
                 "blend": [result.blend.a, result.blend.b, _finite(result.blend.half_life_days)],
                 "ms_per_user": result.ms_per_user,
@@ -355,10 +366,10 @@ class Stages:
             write_arrays(path, result.arrays | {"rung/values": result.values}, meta)
         return result
 
-    def _check(self, meta: Mapping[str, Any], path: Path) -> None:
-        if meta["fingerprint"] != self.fingerprint or meta["config"] != to_dict(self.config):
+    def _check(self, found: Any, mark: Mapping[str, Any]) -> None:
+        if found != mark:
             raise InputError(
-                f"{path.parent} holds a run with other data or settings; "
+                f"{self.folder} holds a run with other data or settings, or another --model; "
                 "give the same ones to --resume, or remove the folder to start over"
             )
 

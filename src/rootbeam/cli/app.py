@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from rootbeam.cli.answers import doctor, evaluate, inspect, recommend, report
+from rootbeam.cli.answers import doctor, evaluate, inspect, report
 from rootbeam.cli.data import data_app
 from rootbeam.cli.demo import demo
+from rootbeam.cli.recommending import recommend
 from rootbeam.cli.training import train, tune
 
 app = typer.Typer(

@@ -17,6 +17,7 @@ import typer
 
 from rootbeam.core.errors import ConfigError
 
+Bundle = Annotated[Path, typer.Argument(help="A bundle made by `rootbeam train`.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else on stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything drawn.", min=0)]
