@@ -64,7 +64,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bir, "BATCHES", (32, 64))
     monkeypatch.setattr(bir, "OTHER_BATCH", 64)
     monkeypatch.setattr(bir, "EPOCHS", 2)
-    monkeypatch.setattr(bir, "DECAYS", (1e-5,))
+    monkeypatch.setattr(bir, "THEIR_DECAYS", (1e-5,))
 
 
 def read(folder: Path, name: str) -> dict[str, object]:

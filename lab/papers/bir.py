@@ -36,7 +36,7 @@ BATCHES = (256, 512, 1024, 2048, 4096, 8192)
 CURVE_ROWS = ("ssl-pop", "bir")
 OTHER_ROWS, OTHER_BATCH = ("ssl", "mns", "g-tower", "xir", "bir-corrected"), 2048
 DECAYS = (5e-6, 1e-5, 2e-5)  # a coarse grid on Gowalla, kept in the results, had 1e-6 and 1e-4 far behind
-MANY_USERS = 10_000  # with fewer, a user's row has a gradient in more of the steps, and DECAYS are tripled
+FEW_USERS, THEIR_DECAYS = 10_000, (5e-5, 1e-4, 2e-4)  # a user's row then has a gradient in more of the steps
 EPOCHS, VALIDATE_EVERY, VALIDATION_USERS = 30, 5, 6000
 
 
@@ -132,8 +132,7 @@ def grid(log: Log, batch: int) -> list[tuple[float, float]]:
     steps = 0.8 * log.n_events / batch
     by_steps = ((1200, (0.001, 0.003)), (300, (0.003, 0.01)), (50, (0.01, 0.03)), (0, (0.03, 0.1)))
     rates = next(rates for least, rates in by_steps if steps >= least)
-    times = 1 if log.n_users >= MANY_USERS else 3
-    return list(itertools.product(rates, [times * decay for decay in DECAYS]))
+    return list(itertools.product(rates, THEIR_DECAYS if log.n_users < FEW_USERS else DECAYS))
 
 
 def point_settings(row: str, batch: int, rate: float, decay: float) -> dict[str, Any]:
