@@ -159,10 +159,13 @@ def remarks(content: Content) -> list[str]:
         )
     if notes.get("skipped"):
         lines += [f"{name} is left out: {reason}." for name, reason in notes["skipped"].items()]
-    differences = notes.get("recall@20 differences", {})
-    others = {k: v for k, v in differences.items() if not k.startswith("bir - ")}
-    if others:
-        lines += ["", *table(["Recall@20", "difference"], [[k, gap_of(v)] for k, v in others.items()])]
+    for note, differences in notes.items():
+        others = (
+            {k: v for k, v in differences.items() if not k.startswith("bir - ")} if " diff" in note else {}
+        )
+        if others:
+            head = [note.removesuffix(" differences"), "difference"]
+            lines += ["", *table(head, [[k, gap_of(v)] for k, v in others.items()])]
     return [*lines, "", *notes.get("remarks", [])]
 
 
