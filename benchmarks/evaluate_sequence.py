@@ -25,7 +25,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     parts = rb.split(rb.read_events(given.events), by="leave-one-out")
-    config = dataclasses.replace(rb.Config(), training=SequenceTraining(epochs=1, least_steps=1, validations=1))
+    training = SequenceTraining(epochs=1, least_steps=1, validations=1)
+    config = dataclasses.replace(rb.Config(), training=training)
     recommender = rb.Recommender(config).fit(parts.train, parts.valid, model="sequence")
     seconds = []
     for _ in range(given.repetitions):

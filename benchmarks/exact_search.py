@@ -86,7 +86,9 @@ def main() -> None:
     )
 
 
-def interleaved(first: Callable[[], None], second: Callable[[], None], repetitions: int) -> tuple[float, float]:
+def interleaved(
+    first: Callable[[], None], second: Callable[[], None], repetitions: int
+) -> tuple[float, float]:
     """Medians in milliseconds, after one warm-up each."""
     times: tuple[list[float], list[float]] = ([], [])
     for repetition in range(repetitions + 1):

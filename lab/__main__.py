@@ -44,6 +44,8 @@ def run(parsed: argparse.Namespace, arguments: list[str]) -> None:
     context = Context(data, range(parsed.seeds), device, results, arguments, deadline, only)
     importlib.import_module(RECIPES[parsed.paper]).run(context)
     results.summarise()
+    if not only:
+        results.note("unfinished", context.skipped)
     left = f"; {context.skipped} cells left for want of time: run it again" if context.skipped else ""
     print(f"{path}: {len(results.content['cells'])} cells{left}")
 

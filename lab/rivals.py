@@ -1,7 +1,8 @@
 """The rivals of the package by the protocol of `lab/papers/bir.py`: popularity, item-kNN, EASE, iALS.
 
 A random 80/10/10 of every user's events; each rival gets the same number of trials on validation NDCG@10 with
-the split of seed 0, and is then fitted on the training part alone, as the rows of `bir` are. Seen items are left out. Test labels are read once.
+the split of seed 0, and is then fitted on the training part alone, as the rows of `bir` are. Seen items are
+left out. Test labels are read once.
 """
 
 from __future__ import annotations

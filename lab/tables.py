@@ -157,6 +157,8 @@ def remarks(content: Content) -> list[str]:
             f"{ties['test_events']:.0%} of test events and the event before, have one time stamp; their "
             "order is that of the source, so a part of what is predicted is the order of a listing."
         )
+    if notes.get("unfinished"):
+        lines.append(f"{notes['unfinished']} cells of this command were not run for want of time.")
     if notes.get("skipped"):
         lines += [f"{name} is left out: {reason}." for name, reason in notes["skipped"].items()]
     for note, differences in notes.items():

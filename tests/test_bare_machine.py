@@ -14,7 +14,7 @@ from test_train import SMALL
 from worlds import checkerboard
 
 from rootbeam.learn.fit import Runtime, fit_sequence
-from rootbeam.recommender import prepare
+from rootbeam.prepare import prepare
 from rootbeam.train import read_trained, train, write_task
 
 ALONE = """
@@ -43,7 +43,10 @@ def test_the_whole_ladder_trains_with_every_other_package_blocked(tmp_path):
     write_task(tmp_path / "task.safetensors", task, SMALL)
     arguments = [str(tmp_path / "task.safetensors"), "--out", str(tmp_path / "trained.safetensors")]
     done = subprocess.run(
-        [sys.executable, "-c", ALONE, *arguments, "--device", "cpu"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", ALONE, *arguments, "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert [row["model"] for row in json.loads(done.stdout)["ladder"]] == list(SMALL.ladder.models)

@@ -58,7 +58,11 @@ def refused(source: Any, **options: Any) -> str:
         ("e.xlsx", b"PK", ['".xlsx"']),
         ("e.parquet.gz", b"", ["extension"]),
         ("e.csv.gz", b"user_id,item_id\nu,i\n", ["cannot be read", "complete"]),
-        ("e.csv.gz", gzip.compress(b"user_id,item_id\n" + b"u,i\n" * 1000, mtime=0)[:-20], ["cannot be read"]),
+        (
+            "e.csv.gz",
+            gzip.compress(b"user_id,item_id\n" + b"u,i\n" * 1000, mtime=0)[:-20],
+            ["cannot be read"],
+        ),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, name: str, content: bytes, words: list[str]) -> None:

@@ -26,6 +26,7 @@ ROWS = (
     ("train",),
     ("evaluate",),
     ("model",),
+    ("prepare",),
     ("recommender",),
     ("compare", "tune"),
     ("demonstrate",),

@@ -18,7 +18,8 @@ from rootbeam.core.errors import ConfigError, EventsError, InputError, UnknownId
 from rootbeam.data.history import replay
 from rootbeam.data.split import Holdout, split
 from rootbeam.learn.popularity import recent_counts
-from rootbeam.recommender import Recommender, load, prepare
+from rootbeam.prepare import prepare
+from rootbeam.recommender import Recommender, load
 
 WORLD = checkerboard()
 ITEMS = 20

@@ -20,7 +20,7 @@ from rootbeam.core.config import (
 )
 from rootbeam.core.errors import InputError, InterruptedTraining
 from rootbeam.learn.fit import Runtime, fit_sequence
-from rootbeam.recommender import prepare
+from rootbeam.prepare import prepare
 from rootbeam.train import main, read_task, read_trained, scorer_of, train, write_task
 
 SMALL = Config(

@@ -36,7 +36,7 @@ BATCHES = (256, 512, 1024, 2048, 4096, 8192)
 CURVE_ROWS = ("ssl-pop", "bir")
 OTHER_ROWS, OTHER_BATCH = ("ssl", "mns", "g-tower", "xir", "bir-corrected"), 2048
 DECAYS = (5e-6, 1e-5, 2e-5)  # a coarse grid on Gowalla, kept in the results, had 1e-6 and 1e-4 far behind
-FEW_USERS, THEIR_DECAYS = 10_000, (2e-4, 5e-4, 1e-3)  # a user's row then has a gradient in more of the steps
+FEW_USERS, THEIR_DECAYS = 10_000, (1e-4, 2e-4, 4e-4)  # a user's row then has a gradient in more of the steps
 EPOCHS, VALIDATE_EVERY, VALIDATION_USERS = 30, 5, 6000
 
 

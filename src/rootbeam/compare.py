@@ -18,7 +18,8 @@ from rootbeam.evaluate.rivals.rival import top_k
 from rootbeam.evaluate.rivals.tuning import tune_rival
 from rootbeam.intervals import mean_interval, paired_difference
 from rootbeam.learn.fit import Progress, silent
-from rootbeam.recommender import Recommender, prepare
+from rootbeam.prepare import prepare
+from rootbeam.recommender import Recommender
 
 RIVAL_MEMORY_BYTES = 6 * 2**30
 

@@ -13,7 +13,7 @@ from rootbeam.core.config import Config, to_dict
 from rootbeam.core.errors import ConfigError, InputError, MissingExtraError
 from rootbeam.core.files import write_bytes
 from rootbeam.learn.fit import Progress, silent
-from rootbeam.recommender import prepare
+from rootbeam.prepare import prepare
 from rootbeam.train import Task, validate_rung
 
 if TYPE_CHECKING:

@@ -151,7 +151,7 @@ def _start_over(state: Path, screen: Screen) -> None:
 
 
 def _export(path: Path, frame: pl.DataFrame, valid: Holdout | None, config: Config, screen: Screen) -> None:
-    from rootbeam.recommender import prepare
+    from rootbeam.prepare import prepare
     from rootbeam.train import write_task
 
     write_task(path, prepare(frame, valid, config).task, config)
