@@ -16,6 +16,7 @@ from test_train import SMALL
 from worlds import checkerboard
 
 from rootbeam.core import bundle as bundles
+from rootbeam.core import inplace
 from rootbeam.core.bundle import MANIFEST, check_place, open_bundle, read_manifest, write_bundle
 from rootbeam.core.errors import BundleError
 from rootbeam.recommender import Recommender, load
@@ -233,7 +234,7 @@ def test_a_bundle_replaced_without_end_is_given_up_on(tmp_path):
 
 
 def test_it_works_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
-    monkeypatch.setattr(bundles, "_exchange", lambda first, second: False)
+    monkeypatch.setattr(inplace, "_exchange", lambda first, second: False)
     for n in (1, 2):
         write_number(tmp_path / "model", n)
     assert read_manifest(tmp_path / "model")["number"] == 2
@@ -308,7 +309,7 @@ def test_a_writer_that_is_killed_leaves_the_old_one(tmp_path):
     write_number(path, 1)
     script = (
         "import os, sys\nfrom pathlib import Path\nfrom rootbeam.core import bundle\n"
-        "bundle._put_in_place = lambda new, path: os.kill(os.getpid(), 9)\n"
+        "bundle.put_in_place = lambda new, path: os.kill(os.getpid(), 9)\n"
         "bundle.write_bundle(Path(sys.argv[1]), {'a': b'2', 'b': b'2'}, {'number': 2})\n"
     )
     killed = subprocess.run([sys.executable, "-c", script, str(path)], check=False)

@@ -46,7 +46,10 @@ def evaluate(
     quiet: Quiet = False,
     seed: Seed = 0,
 ) -> None:
-    """Full-catalogue metrics with intervals, by kind of user; on events the model has not learned from."""
+    """How good a model is, on events it has not learned from.
+
+    Metrics over the full catalogue, with intervals, and by kind of user.
+    """
     from rootbeam.recommender import load
 
     screen = Screen(json, quiet)
@@ -131,7 +134,7 @@ def _per_user(found: Any, holdout: Holdout, path: Path) -> None:
 
 
 def inspect(bundle: Bundle, json: Json = False, quiet: Quiet = False, seed: Seed = 0) -> None:
-    """What is in a bundle: the ladder and its choice, settings, sizes, hashes."""
+    """What is in a bundle: the ladder and its choice, sizes, hashes."""
     from rootbeam.cli.training import ladder_lines
     from rootbeam.core.bundle import open_bundle
 
@@ -166,7 +169,10 @@ def report(
     quiet: Quiet = False,
     seed: Seed = 0,
 ) -> None:
-    """One HTML file that opens offline: the ladder, metrics with intervals, slices, curves, settings."""
+    """One HTML file that opens offline.
+
+    The ladder, metrics with intervals, slices, curves, settings.
+    """
     from rootbeam.core.bundle import open_bundle
     from rootbeam.evaluate.report import ReportContent, write_report
 
@@ -200,7 +206,10 @@ def read_evaluation(path: Path, bundle: Path) -> dict[str, Any]:
 
 
 def doctor(json: Json = False, quiet: Quiet = False, seed: Seed = 0) -> None:
-    """Versions, CPU features, GPU, what is missing and how to get it; exit code 1 when something is wrong."""
+    """What this machine offers, what is missing and how to get it.
+
+    Exit code 1 when something is wrong.
+    """
     from rootbeam.doctor import examine
 
     checks = examine()

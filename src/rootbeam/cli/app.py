@@ -12,7 +12,7 @@ from rootbeam.cli.training import train, tune
 
 app = typer.Typer(
     name="rootbeam",
-    help="Turns an interaction log into a recommender, and says honestly how good it is.",
+    help="From an interaction log to a recommender; says honestly how good it is.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -23,7 +23,10 @@ def demo(
     quiet: Quiet = False,
     seed: Seed = 0,
 ) -> None:
-    """Fetches ML-100K, trains, compares with tuned rivals, shows recommendations, writes report.html."""
+    """From nothing to a compared and explained recommender.
+
+    Fetches ML-100K, trains, compares with tuned rivals, shows recommendations, writes report.html.
+    """
     from rootbeam.demonstrate import Plan, demonstrate
 
     screen = Screen(json, quiet)

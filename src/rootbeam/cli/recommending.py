@@ -44,7 +44,7 @@ def recommend(
     quiet: Quiet = False,
     seed: Seed = 0,
 ) -> None:
-    """The best k items of known users, or of someone given by a history."""
+    """The best items of known users, or of someone unknown."""
     from rootbeam.core.errors import ConfigError
     from rootbeam.recommender import load
 

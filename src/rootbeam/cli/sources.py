@@ -89,7 +89,7 @@ def write_split(parts: Split, items: pl.DataFrame | None, out: Path) -> dict[str
     from rootbeam.data.folder import replacing
 
     report = {"format": 1, **parts.report.to_dict()}
-    with replacing(out) as folder:
+    with replacing(out, SPLIT) as folder:
         parts.train.write_parquet(folder / "train.parquet")
         for name, holdout in (("valid", parts.valid), ("test", parts.test)):
             (folder / name).mkdir()

@@ -93,7 +93,9 @@ def train(
     quiet: Quiet = False,
     seed: Seed = 0,
 ) -> None:
-    """Trains a ladder of models, serves the cheapest that is not significantly worse than the best.
+    """Trains a ladder of models and writes the one that is served.
+
+    Served is the cheapest that is not significantly worse than the best.
 
     The choice is made on the last tenth of the events (or the validation part of a split) and refitted
     through the last event. Ctrl-C leaves a state that --resume goes on from, to the same bits.

@@ -5,7 +5,6 @@ A reader sees the old bundle or the new one. Loading checks every hash and names
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
@@ -17,11 +16,10 @@ from typing import Any, TypeVar
 
 from rootbeam.core.errors import BundleError
 from rootbeam.core.files import sha256_of
+from rootbeam.core.inplace import put_in_place
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
 _ATTEMPTS = 20  # to read a bundle that is replaced while it is read
 
 Read = TypeVar("Read")
@@ -40,7 +38,7 @@ def write_bundle(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, 
         complete["sha256"] = _self_hash(complete)
         _write_synced(beside / MANIFEST, _text_of(complete).encode())
         _sync_folder(beside)
-        _put_in_place(beside, path)
+        put_in_place(beside, path)
         _sync_folder(path.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -127,29 +125,6 @@ def _is_bundle(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and {"format", "files", "sha256"} <= manifest.keys()
-
-
-def _put_in_place(new: Path, path: Path) -> None:
-    if not path.exists():
-        new.rename(path)
-        return
-    if _exchange(new, path):  # the old bundle now stands where the new one was made, and is removed
-        return
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.old")
-    path.rename(aside)
-    new.rename(path)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Swaps two names in one step, where the kernel and the file system can."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):
-        return False
-    return bool(
-        renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0
-    )
 
 
 def _write_synced(path: Path, content: bytes) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import polars as pl
 
 from rootbeam.core.errors import EventsError
+from rootbeam.core.inplace import put_in_place
 from rootbeam.data.contract import COLUMNS
 
 FORMAT = 1
@@ -101,14 +102,14 @@ def _counts(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def replacing(out: Path) -> Iterator[Path]:
+def replacing(out: Path, marker: str = DATASET) -> Iterator[Path]:
     """A new folder beside `out` that takes its place when the block ends well, and vanishes when not.
 
-    Only an empty folder or another canonical folder is ever replaced.
+    Only an empty folder, or one that holds the file `marker`, is ever replaced.
     """
     out = Path(os.path.realpath(out))  # a link stays a link: what it points at is replaced
-    if out.exists() and not is_folder(out) and not (out.is_dir() and not any(out.iterdir())):
-        raise EventsError(f"{out} exists and is not a data set folder; name a new or an empty folder")
+    if out.exists() and not (out / marker).is_file() and not (out.is_dir() and not any(out.iterdir())):
+        raise EventsError(f"{out} exists and has no {marker}; name a new or an empty folder")
     beside = out.with_name(f".{out.name}.{secrets.token_hex(4)}.new")
     try:
         beside.mkdir(parents=True)
@@ -118,21 +119,6 @@ def replacing(out: Path) -> Iterator[Path]:
         ) from None
     try:
         yield beside
-        _swap(beside, out)
+        put_in_place(beside, out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _swap(beside: Path, out: Path) -> None:
-    """A folder that has content cannot be renamed over: the old one steps aside for an instant."""
-    if not out.exists():
-        os.replace(beside, out)
-        return
-    old = out.with_name(f".{out.name}.{secrets.token_hex(4)}.old")
-    os.replace(out, old)
-    try:
-        os.replace(beside, out)
-    except OSError:
-        os.replace(old, out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
