@@ -109,7 +109,7 @@ def replacing(out: Path, marker: str = DATASET) -> Iterator[Path]:
     """
     out = Path(os.path.realpath(out))  # a link stays a link: what it points at is replaced
     if out.exists() and not (out / marker).is_file() and not (out.is_dir() and not any(out.iterdir())):
-        raise EventsError(f"{out} exists and has no {marker}; name a new or an empty folder")
+        raise EventsError(f"{out} exists and is not a data set folder; name a new or an empty folder")
     beside = out.with_name(f".{out.name}.{secrets.token_hex(4)}.new")
     try:
         beside.mkdir(parents=True)
