@@ -114,8 +114,15 @@ class Results:
                 known = ~np.isnan(stacked).all(axis=0)
                 interval = mean_interval(np.nanmean(stacked[:, known], axis=0))
                 found |= {"low": rounded(interval.low), "high": rounded(interval.high), "users": interval.n}
-            metrics[name] = found
+            metrics[name] = self._noted(cells, name, found)
         return {"settings": cells[0]["settings"], "seeds": [c["seed"] for c in cells], "metrics": metrics}
+
+    def _noted(self, cells: Sequence[dict[str, Any]], name: str, found: dict[str, Any]) -> dict[str, Any]:
+        """What was noted before of the same values, where their users are in a file that is not here."""
+        row = cells[0]["key"].rpartition(" seed=")[0]
+        before = self.content["notes"].get("rows", {}).get(row, {}).get("metrics", {}).get(name, {})
+        kept: dict[str, Any] = before if before.get("per_seed") == found["per_seed"] else found
+        return found if "low" in found else kept
 
     def note(self, name: str, value: Any) -> None:
         """A fact about the whole, such as a comparison or a count."""
