@@ -28,13 +28,13 @@ def pair_hashes(frame: pl.DataFrame) -> Hashes:
     return row_hashes(frame.select("user_id", "item_id"))
 
 
-def repeat_rate(pairs: Hashes, kept: int) -> float:
+def repeat_rate(distinct_pairs: int, kept: int) -> float:
     """1 - distinct (user, item) / events: the share of events whose pair was seen before.
 
     Duplicates may still be among the pairs, they add no distinct one. Two pairs of one hash count as one:
     with n pairs that is expected n² / 2⁶⁵ times, 3·10⁻⁶ times in ten million.
     """
-    return 1.0 - count_distinct(pairs) / kept if kept else 0.0
+    return 1.0 - distinct_pairs / kept if kept else 0.0
 
 
 def count_distinct(values: Hashes | Int64) -> int:

@@ -12,7 +12,7 @@ import polars as pl
 
 from rootbeam.core.errors import EventsError
 from rootbeam.data.contract import ReadOptions, ReadReport, is_canonical
-from rootbeam.data.duplicates import find_duplicates, pair_hashes, repeat_rate, row_hashes
+from rootbeam.data.duplicates import count_distinct, find_duplicates, pair_hashes, repeat_rate, row_hashes
 from rootbeam.data.folder import ITEMS, is_folder
 from rootbeam.data.formats import Source
 from rootbeam.data.ingest import common_schema, conform, ingest
@@ -65,7 +65,7 @@ def read_events(
     frame = pl.concat([conform(each, schema) for each in frames])
     frames.clear()
     frame, duplicates = drop_duplicates(frame)
-    report = tally.report(duplicates, repeat_rate(pair_hashes(frame), frame.height))
+    report = tally.report(duplicates, repeat_rate(count_distinct(pair_hashes(frame)), frame.height))
     return _with_items(Events(frame, report), items if items is not None else _items_beside(source))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from rootbeam.core.types import Int64
-from rootbeam.data.contract import ReadOptions, ReadReport
+from rootbeam.data.contract import ID_COLUMNS, ReadOptions, ReadReport
 from rootbeam.data.duplicates import (
     Hashes,
     count_distinct,
@@ -118,37 +119,51 @@ def write_canonical(
     with replacing(out) as beside:
         if options.on_bad_rows == "quarantine" and options.rejected is None:
             options = replace(options, rejected=beside / "rejected.parquet")
-        report = _write_events(source, beside / EVENTS, options)
+        written = _write_events(source, beside / EVENTS, options)
         if items is not None:
             items.write_parquet(beside / ITEMS)
-        about = _describe(beside, report, name or out.name, licence)
+        about = _describe(written, name or out.name, licence)
         (beside / DATASET).write_text(
             json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
-    return report
+    return written.report
 
 
-def _write_events(source: Source, folder: Path, options: ReadOptions) -> ReadReport:
+@dataclass(frozen=True)
+class Written:
+    report: ReadReport
+    users: int
+    items: int
+
+
+def _write_events(source: Source, folder: Path, options: ReadOptions) -> Written:
     folder.mkdir(parents=True)
     writer = PartWriter(folder)
     tally = ingest(source, options, writer.add)
     writer.flush()
     writer.unify()
-    duplicates = find_duplicates(np.concatenate(writer.rows), writer.fetch)
+    parts = [writer.path(part) for part in range(len(writer.lengths))]
+    with ThreadPoolExecutor(max_workers=2) as pool:  # all four sort, one thread each
+        pairs = pool.submit(lambda: count_distinct(np.concatenate(writer.pairs)))
+        suspects = pool.submit(lambda: find_duplicates(np.concatenate(writer.rows), writer.fetch))
+        users, items = (pool.submit(_distinct, parts, name) for name in ID_COLUMNS)
+        duplicates = suspects.result()
+        counts = pairs.result(), users.result(), items.result()
     writer.remove(duplicates)
     kept = sum(writer.lengths) - len(duplicates)
-    return tally.report(len(duplicates), repeat_rate(np.concatenate(writer.pairs), kept))
+    report = tally.report(len(duplicates), repeat_rate(counts[0], kept))
+    return Written(report, counts[1], counts[2])
 
 
-def _describe(folder: Path, report: ReadReport, name: str, licence: str | None) -> dict[str, Any]:
-    parts = sorted((folder / EVENTS).iterdir())
+def _describe(written: Written, name: str, licence: str | None) -> dict[str, Any]:
+    report = written.report
     return {
         "format": FORMAT,
         "name": name,
         "licence": licence,
         "rows": report.kept,
-        "users": _distinct(parts, "user_id"),
-        "items": _distinct(parts, "item_id"),
+        "users": written.users,
+        "items": written.items,
         "timed": report.timed,
         "repeat_rate": report.repeat_rate,
         "duplicates": report.duplicates,
