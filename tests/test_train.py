@@ -21,7 +21,7 @@ from rootbeam.core.config import (
 from rootbeam.core.errors import InputError, InterruptedTraining
 from rootbeam.learn.fit import Runtime, fit_sequence
 from rootbeam.prepare import prepare
-from rootbeam.train import main, read_task, read_trained, scorer_of, train, write_task
+from rootbeam.train import main, read_task, read_trained, scorer_of, train, weight_settings, write_task
 
 SMALL = Config(
     ladder=LadderConfig(metric="ndcg@10"),
@@ -193,3 +193,17 @@ def test_a_file_that_is_not_a_task_is_one_line(tmp_path, capsys):
     (tmp_path / "x.safetensors").write_bytes(b"nonsense")
     assert main([str(tmp_path / "x.safetensors"), "--out", str(tmp_path / "y")]) == 2
     assert "not a safetensors file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("n_items", "budget_seconds", "expected"),
+    [
+        (1000, 600.0, [{"l2": l2} for l2 in (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)]),
+        (12_101, 600.0, [{"l2": 100.0}]),  # 12101³ / 2.5e10 = 71 s each, a fifth of 600 s for all of them
+        (12_101, 60.0, [{"neighbours": k} for k in (20, 50, 100, 200)]),
+        (20_000, math.inf, [{"neighbours": k} for k in (20, 50, 100, 200)]),  # 28 · 20000² bytes > 6 GiB
+    ],
+)
+def test_the_budget_and_the_memory_decide_how_neighbours_are_searched(n_items, budget_seconds, expected):
+    config = dataclasses.replace(Config(), run=RunConfig(budget_seconds=budget_seconds))
+    assert weight_settings(n_items, config) == expected

@@ -18,6 +18,7 @@ from rootbeam import metrics
 from rootbeam.core.config import LadderConfig
 from rootbeam.core.files import Array
 from rootbeam.core.types import ITEMS, Float32, Float64, Histories, Log, Ragged, Scorer
+from rootbeam.data.history import replay
 from rootbeam.intervals import paired_difference
 from rootbeam.learn.popularity import DAY_MS, log_recent, recent_counts
 from rootbeam.search.exact import SCORES_AT_ONCE, ExactRetriever, top_k
@@ -25,6 +26,8 @@ from rootbeam.search.filters import exclude_rows
 
 SCALE_USERS = 512  # of whom the deviation of a model's scores is measured
 TIMED_USERS = 128
+LEAST_USERS = 200  # however large the catalogue
+JUDGED_CELLS = 4_000_000_000  # users · items · blends; fewer users are judged where it would be more
 
 
 @dataclass(frozen=True)
@@ -123,15 +126,19 @@ def judge_of(
     seed: int,
 ) -> Judge:
     """The users who have both inputs and labels, at most `max_users` of them, drawn by the seed."""
-    from rootbeam.data.history import replay
-
     usable = np.flatnonzero((labels.lengths() > 0) & (np.diff(inputs.user_ptr) > 0))
-    if len(usable) > config.max_users:
-        usable = np.sort(np.random.default_rng([seed, 10]).permutation(usable)[: config.max_users])
-    histories = replay(inputs, length).take(usable)
     priors = {h: log_recent(recent_counts(log, now, h)) for h in half_lives(log, config)}
+    blends = len(priors) * len(config.recency_weights)
+    most = min(config.max_users, affordable_users(JUDGED_CELLS, log.n_items * blends))
+    if len(usable) > most:
+        usable = np.sort(np.random.default_rng([seed, 10]).permutation(usable)[:most])
+    histories = replay(inputs, length).take(usable)
     exclude = histories.seen if repeats == "forbid" else None
     return Judge(histories, labels.take(usable), exclude, priors, config.metric)
+
+
+def affordable_users(cells: int, cells_per_user: int) -> int:
+    return max(LEAST_USERS, cells // max(1, cells_per_user))
 
 
 def half_lives(log: Log, config: LadderConfig) -> list[float]:

@@ -32,7 +32,16 @@ from rootbeam.core.errors import BundleError, ConfigError, InputError, Interrupt
 from rootbeam.core.files import Array, fingerprint, read_arrays, write_arrays
 from rootbeam.core.types import Histories, Log, Ragged, Scorer
 from rootbeam.data.history import replay
-from rootbeam.ladder import Blend, Judge, Judged, choose, judge_of, milliseconds_per_user, unit_scale
+from rootbeam.ladder import (
+    Blend,
+    Judge,
+    Judged,
+    affordable_users,
+    choose,
+    judge_of,
+    milliseconds_per_user,
+    unit_scale,
+)
 from rootbeam.learn.fit import Fit, Progress, Runtime, encoder_from_arrays, fit_sequence, silent
 from rootbeam.learn.neighbours import (
     NeighbourScorer,
@@ -47,7 +56,10 @@ from rootbeam.learn.scorers import ConstantScorer, SequenceScorer
 from rootbeam.learn.sequence import SequenceEncoder
 
 EASE_MEMORY_BYTES = 6 * 2**30
-STOPPING_USERS = 2000  # validation users that early stopping looks at
+EASE_SHARE = 0.2  # of the budget, for the inverses of the search
+INVERSE_FLOPS_PER_SECOND = 2.5e10  # in float64, on two ordinary cores
+STOPPING_USERS = 2000  # validation users that early stopping looks at, at most
+STOPPING_CELLS = 300_000_000  # users · items · blends of one look
 SELECTION_SHARE = 0.5  # of the time budget; the refit takes about as long
 
 
@@ -178,7 +190,7 @@ def _popularity(task: Task, judge: Judge) -> Judged:
 
 def _neighbours(task: Task, config: Config, judge: Judge, runtime: Runtime) -> Judged:
     """Weights by the best setting; then the decay; then the blend. Each on validation users."""
-    candidates = _weight_settings(task.train.n_items, config)
+    candidates = weight_settings(task.train.n_items, config)
     counts = gram(task.train) if "l2" in candidates[0] else None
     best: tuple[float, dict[str, Any], PrunedWeights] | None = None
     for done, settings in enumerate(candidates):
@@ -196,10 +208,16 @@ def _neighbours(task: Task, config: Config, judge: Judge, runtime: Runtime) -> J
     return _blended("neighbours", scorer, config, judge, settings, weights.to_arrays())
 
 
-def _weight_settings(n_items: int, config: Config) -> list[dict[str, Any]]:
-    if fits(n_items, EASE_MEMORY_BYTES):
-        return [{"l2": l2} for l2 in config.neighbours.ease_l2]
-    return [{"neighbours": k} for k in config.neighbours.knn_neighbours]
+def weight_settings(n_items: int, config: Config) -> list[dict[str, Any]]:
+    """EASE with as many penalties as memory and budget allow, evenly spread; item-kNN where that is none."""
+    grid = config.neighbours.ease_l2
+    each_seconds = n_items**3 / INVERSE_FLOPS_PER_SECOND
+    affordable = min(len(grid), EASE_SHARE * config.run.budget_seconds / each_seconds)
+    if affordable < 1 or not fits(n_items, EASE_MEMORY_BYTES):
+        return [{"neighbours": k} for k in config.neighbours.knn_neighbours]
+    count = int(affordable)
+    places = np.linspace(0, len(grid) - 1, count + 2)[1:-1] if count < len(grid) else np.arange(len(grid))
+    return [{"l2": grid[round(place)]} for place in places]
 
 
 def _weights(log: Log, settings: Mapping[str, Any], config: Config, counts: Any = None) -> PrunedWeights:
@@ -212,7 +230,7 @@ def _weights(log: Log, settings: Mapping[str, Any], config: Config, counts: Any 
 def _sequence(
     task: Task, config: Config, judge: Judge, runtime: Runtime, stages: Stages, started: float
 ) -> Judged:
-    stopping = _for_stopping(judge)
+    stopping = _for_stopping(judge, task.train.n_items, config)
 
     def value(encoder: SequenceEncoder) -> float:
         """What matters is how good the blend is: the encoder alone peaks long before."""
@@ -237,14 +255,14 @@ def _sequence(
     return dataclasses.replace(rung, curve=fit.curve)
 
 
-def _for_stopping(judge: Judge) -> Judge:
+def _for_stopping(judge: Judge, n_items: int, config: Config) -> Judge:
     """Some of the users, and the one half-life that popularity likes best."""
-    some = judge.first(STOPPING_USERS)
+    affordable = affordable_users(STOPPING_CELLS, n_items * len(config.ladder.recency_weights))
+    some = judge.first(min(STOPPING_USERS, affordable))
     if not len(some.histories):
         return some
-    half_life = some.tune(ConstantScorer(len(next(iter(some.log_priors.values())))), (1.0,), 0.0)[
-        0
-    ].half_life_days
+    popular, _ = some.tune(ConstantScorer(n_items), (1.0,), 0.0)
+    half_life = popular.half_life_days
     return dataclasses.replace(some, log_priors={half_life: some.log_priors[half_life]})
 
 
