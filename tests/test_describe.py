@@ -112,28 +112,31 @@ def test_items_file_coverage_is_a_share_of_the_items_in_the_events() -> None:
         describe(SMALL, pl.DataFrame({"id": ["a"]}))
 
 
-def test_time_grows_with_positions_items_and_dimension() -> None:
-    variable = training_seconds(1000, 100) - COSTS.fixed_seconds
-    assert variable == pytest.approx(
-        COSTS.epochs * 1000 * 100 * COSTS.dim * COSTS.flops_per_cell / COSTS.flops_per_second
-    )
-    for bigger in (
-        training_seconds(2000, 100),
-        training_seconds(1000, 200),
-        training_seconds(1000, 100, replace(COSTS, dim=2 * COSTS.dim)),
-    ):
-        assert bigger - COSTS.fixed_seconds == pytest.approx(2 * variable)
-
-
-def test_memory_holds_events_parameters_and_a_batch_of_logits() -> None:
-    costs = replace(COSTS, positions_per_batch=10)
+def test_time_is_that_of_the_formula() -> None:
+    costs = replace(COSTS, dim=8, length=10, logits=50, epochs=3, inverses=2)
+    each = 6 * (24 * 8 * 8 + 4 * 10 * 8 + 50 * 8)
     expected = (
-        costs.fixed_bytes
-        + 1000 * costs.bytes_per_event
-        + 100 * costs.dim * costs.bytes_per_parameter
-        + 10 * 100 * costs.bytes_per_logit
+        costs.fixed_seconds
+        + 2 * 100**3 / costs.inverse_flops_per_second
+        + 3 * 1000 * each / costs.flops_per_second
     )
-    assert training_bytes(1000, 100, costs) == pytest.approx(expected)
+    assert training_seconds(1000, 100, costs) == pytest.approx(expected)
+
+
+def test_a_catalogue_too_large_for_an_inverse_costs_none() -> None:
+    small, large = training_seconds(1000, 15_000), training_seconds(1000, 16_000)
+    assert large < small
+    assert training_bytes(1000, 16_000) < training_bytes(1000, 15_000)
+
+
+def test_memory_is_that_of_the_larger_rung() -> None:
+    costs = replace(COSTS, positions_per_batch=10, logits=50)
+    rest = costs.fixed_bytes + 1000 * costs.bytes_per_event
+    encoder = 100 * costs.dim * costs.bytes_per_parameter + 10 * 50 * costs.bytes_per_logit
+    inverse = costs.inverse_bytes * 100**2
+    assert inverse > encoder
+    assert training_bytes(1000, 100, costs) == pytest.approx(rest + inverse)
+    assert training_bytes(1000, 100, replace(costs, inverse_bytes=1.0)) == pytest.approx(rest + encoder)
 
 
 def test_events_bring_their_own_items_file() -> None:
