@@ -15,7 +15,8 @@ from worlds import checkerboard
 
 from rootbeam.learn.fit import Runtime, fit_sequence
 from rootbeam.prepare import prepare
-from rootbeam.train import read_trained, train, write_task
+from rootbeam.task import read_trained, write_task
+from rootbeam.train import train
 
 ALONE = """
 import sys

@@ -350,6 +350,6 @@ def test_the_defaults_that_the_pages_state() -> None:
     assert config.neighbours.keep == 300
     assert config.sequence.length == 50
     assert config.ladder.metric == "ndcg@10"
-    from rootbeam.train import EASE_MEMORY_BYTES
+    from rootbeam.rungs import EASE_MEMORY_BYTES
 
     assert round(math.sqrt(EASE_MEMORY_BYTES / 28), -3) == 15_000  # items for which EASE fits

@@ -23,6 +23,8 @@ ROWS = (
     ("learn",),
     ("search",),
     ("ladder",),
+    ("task", "stages"),
+    ("rungs",),
     ("train",),
     ("evaluate",),
     ("model",),
@@ -43,6 +45,10 @@ ARRAY_MODULES = (
     "data.history",
     "learn",
     "search",
+    "ladder",
+    "task",
+    "stages",
+    "rungs",
     "train",
 )
 ARRAY_PACKAGES = {"numpy", "torch", "safetensors"}

@@ -21,7 +21,9 @@ from rootbeam.core.config import (
 from rootbeam.core.errors import InputError, InterruptedTraining
 from rootbeam.learn.fit import Runtime, fit_sequence
 from rootbeam.prepare import prepare
-from rootbeam.train import main, read_task, read_trained, scorer_of, train, weight_settings, write_task
+from rootbeam.rungs import scorer_of, weight_settings
+from rootbeam.task import read_task, read_trained, write_task
+from rootbeam.train import main, train
 
 SMALL = Config(
     ladder=LadderConfig(metric="ndcg@10"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,16 @@ class Blend:
     a: float
     b: float
     half_life_days: float
+
+    def to_dict(self) -> dict[str, float | None]:
+        """For JSON, which has no infinity: None instead."""
+        half_life = None if math.isinf(self.half_life_days) else self.half_life_days
+        return {"a": self.a, "b": self.b, "half_life_days": half_life}
+
+    @staticmethod
+    def from_dict(plain: Mapping[str, Any]) -> Blend:
+        half_life = plain["half_life_days"]
+        return Blend(plain["a"], plain["b"], math.inf if half_life is None else half_life)
 
 
 @dataclass(frozen=True)

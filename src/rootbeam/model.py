@@ -22,7 +22,8 @@ from rootbeam.core.ids import Ids
 from rootbeam.core.types import Bool, Float64, Histories, Int32, Int64, Ragged, Scorer
 from rootbeam.ladder import Blend
 from rootbeam.learn.popularity import DAY_MS, decay_counts
-from rootbeam.train import Trained, scorer_of
+from rootbeam.rungs import scorer_of
+from rootbeam.task import Trained
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def save_model(path: Path, model: Model) -> None:
         "users": len(model.users),
         "integer_ids": {"users": model.users.are_integers, "items": model.items.are_integers},
         "model": model.trained.rung,
-        "blend": {"a": blend.a, "b": blend.b, "half_life_days": _finite(blend.half_life_days)},
+        "blend": blend.to_dict(),
         "settings": model.trained.settings,
         "ladder": model.trained.ladder,
         "curves": model.trained.curves,
@@ -135,9 +136,7 @@ def _read_model(path: Path, manifest: dict[str, Any]) -> Model:
     weights, _ = read_arrays(path / "weights.safetensors")
     state, _ = read_arrays(path / "histories.safetensors")
     counts, _ = read_arrays(path / "popularity.safetensors")
-    blend = Blend(
-        manifest["blend"]["a"], manifest["blend"]["b"], _infinite(manifest["blend"]["half_life_days"])
-    )
+    blend = Blend.from_dict(manifest["blend"])
     as_of = manifest["popularity"]["as_of_ms"]
     users, items = _read_ids(path / "ids.parquet", manifest["integer_ids"])
     trained = Trained(

@@ -19,7 +19,7 @@ from rootbeam.data.split import Holdout, Repeats, split
 from rootbeam.learn.popularity import recent_counts
 from rootbeam.metrics import parse_name
 from rootbeam.model import Counts, Model
-from rootbeam.train import Task, Trained
+from rootbeam.task import Task, Trained
 
 VALIDATION_SHARE = 0.1
 

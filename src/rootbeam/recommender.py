@@ -28,7 +28,8 @@ from rootbeam.model import Counts, Model, load_model, save_model
 from rootbeam.prepare import assemble, prepare
 from rootbeam.search.exact import ExactRetriever, Found
 from rootbeam.search.filters import item_offset
-from rootbeam.train import read_trained, train
+from rootbeam.task import read_trained
+from rootbeam.train import train
 
 USERS_AT_ONCE = 4096
 

@@ -14,7 +14,8 @@ from rootbeam.core.errors import ConfigError, InputError, MissingExtraError
 from rootbeam.core.files import write_bytes
 from rootbeam.learn.fit import Progress, silent
 from rootbeam.prepare import prepare
-from rootbeam.train import Task, validate_rung
+from rootbeam.task import Task
+from rootbeam.train import validate_rung
 
 if TYPE_CHECKING:
     import polars as pl

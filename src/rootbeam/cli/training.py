@@ -154,7 +154,7 @@ def _start_over(state: Path, screen: Screen) -> None:
 
 def _export(path: Path, frame: pl.DataFrame, valid: Holdout | None, config: Config, screen: Screen) -> None:
     from rootbeam.prepare import prepare
-    from rootbeam.train import write_task
+    from rootbeam.task import write_task
 
     write_task(path, prepare(frame, valid, config).task, config)
     screen.result(
