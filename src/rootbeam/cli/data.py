@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rootbeam.cli.sources import open_events, open_items, options_of, write_split
+from rootbeam.cli.sources import WITHOUT_TIME, open_events, open_items, options_of, write_split
 from rootbeam.cli.terminal import Columns, Json, MinRating, OnBadRows, Quiet, Repeats, Screen, Seed, Weights
 
 data_app = typer.Typer(
@@ -93,7 +93,7 @@ def validate(
         f"{found.rows:,} rows, {found.kept:,} kept, {found.duplicates:,} exact duplicates, "
         f"{found.rejected:,} rejected, "
         f"{found.dropped_zero_weight + found.dropped_low_rating:,} dropped by rule",
-        f"repeat rate {found.repeat_rate:.1%}; {'timed' if found.timed else 'without time'}",
+        f"repeat rate {found.repeat_rate:.1%}; {'timed' if found.timed else WITHOUT_TIME}",
     ]
     Screen(json, quiet).result(dataclasses.asdict(found), lines)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rootbeam.data.split import Holdout, Split
 
 SPLIT = "split.json"
+WITHOUT_TIME = "without time; if a column holds it, name it with --columns timestamp=COLUMN"
 PARTS = ("inputs", "labels", "later")
 
 
@@ -50,6 +51,8 @@ def open_events(source: str, options: ReadOptions, screen: Screen) -> Events:
         f"{events.frame['item_id'].n_unique():,} items from {source}"
     )
     screen.say(*(f"  {note}" for note in found.notes()))
+    if not found.timed:
+        screen.say(f"  {WITHOUT_TIME}")
     if found.repeat_rate > 0.2:
         screen.say(
             f"  {found.repeat_rate:.0%} of the events repeat an item the user had before: "
