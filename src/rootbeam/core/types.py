@@ -146,5 +146,8 @@ class Scorer(Protocol):
 
     def score(self, query: Any, level: int, nodes: torch.Tensor | None) -> torch.Tensor:
         """Logits (batch, nodes). `level` ITEMS is the items; nodes None means all of the level,
-        (n,) the same nodes for every row, (batch, n) each row its own."""
+        (n,) the same nodes for every row, (batch, n) each row its own.
+
+        The tensor belongs to the caller, who writes on it: give a new one every time.
+        """
         ...
