@@ -33,7 +33,16 @@ def main() -> None:
         start = time.perf_counter()
         found = recommender.evaluate(parts.test)
         seconds.append(round(time.perf_counter() - start, 2))
-    print(json.dumps({"users": found.users, "items": len(recommender.model.items), "seconds": seconds}))
+    print(
+        json.dumps(
+            {
+                "events": given.events,
+                "users": found.users,
+                "items": len(recommender.model.items),
+                "seconds": seconds,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 from rootbeam.core.files import write_bytes
 
 Content = dict[str, Any]
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
 
 HEAD = """# Results
 
@@ -48,10 +49,25 @@ ABOUT = {
 }
 
 
-def write(results: Path, out: Path) -> None:
+def write(results: Path, out: Path, benchmarks: Path = BENCHMARKS) -> None:
     contents = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
-    text = "\n".join([HEAD, *(section(content) for content in contents)])
+    text = "\n".join([HEAD, *(section(content) for content in contents), benchmark_section(benchmarks)])
     write_bytes(out, (text.rstrip() + "\n").encode())
+
+
+def benchmark_section(folder: Path) -> str:
+    """What the last run of every benchmark printed."""
+    lines = [
+        "## Benchmarks",
+        "",
+        "Each is one command; ratios are of one run, interleaved, on two cores.",
+        "",
+    ]
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text())
+        arguments = found.get("events", "")
+        lines += [f"    python benchmarks/{path.stem}.py {arguments}".rstrip(), "", json.dumps(found), ""]
+    return "\n".join(lines)
 
 
 def section(content: Content) -> str:
