@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from worlds import log_of
 
 from rootbeam.core.types import Event
-from rootbeam.data.history import concatenate, empty_history, fold, from_items, replay, stack
+from rootbeam.data.history import concatenate, empty_history, fold, from_items, replay, replay_of, stack
 
 LENGTH = 4
 user_rows = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=6)
@@ -61,3 +61,19 @@ def test_a_repeated_item_counts_as_an_event_and_is_seen_once():
     assert histories.last.tolist() == [[-1, 7, 7, 7]]
     assert histories.seen.row(0).tolist() == [7]
     assert histories.events.tolist() == [3]
+
+
+def test_some_users_alone_have_the_rows_of_all():
+    log = log_of([[3, 1, 3], [], [0], [2, 2, 4, 1]], n_items=5)
+    rows = np.array([3, 1, 0])
+    all_users, some = replay(log, 2).take(rows), replay_of(log, rows, 2)
+    for name in ("last", "events", "watermark"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(all_users, name))
+    np.testing.assert_array_equal(some.seen.values, all_users.seen.values)
+    np.testing.assert_array_equal(some.seen.ptr, all_users.seen.ptr)
+
+
+def test_histories_made_in_blocks_are_those_made_at_once(monkeypatch):
+    log = log_of([[3, 1, 3], [], [0], [2, 2, 4, 1]], n_items=5)
+    monkeypatch.setattr("rootbeam.data.history.CELLS_AT_ONCE", 4)
+    np.testing.assert_array_equal(replay(log, 3).last, [[3, 1, 3], [-1, -1, -1], [-1, -1, 0], [2, 4, 1]])

@@ -84,6 +84,13 @@ def test_the_cheapest_not_significantly_worse_is_served(better_by, expected):
     assert choose([cheap, dear], 0.95).name == expected
 
 
+@pytest.mark.parametrize("level", [0.99, 0.999, 0.9999])
+def test_a_strict_level_can_still_be_reached(level):
+    worse = np.linspace(0.0, 0.5, 50).tolist()
+    rungs = [rung("cheap", worse), rung("dear", [value + 0.5 for value in worse])]
+    assert choose(rungs, level).name == "dear"
+
+
 def test_a_cheaper_rung_that_is_better_wins_outright():
     assert choose([rung("cheap", [1.0] * 50), rung("dear", [0.5] * 50)], 0.95).name == "cheap"
 

@@ -403,3 +403,8 @@ def test_a_checkerboard_world_is_understood(method: str, decay: float) -> None:
         unseen = np.arange(8, 20)
         ranked = unseen[np.argsort(-scores[parity, unseen], kind="stable")]
         assert set(ranked[:6].tolist()) == set(range(8 + parity, 20, 2))
+
+
+def test_a_penalty_lost_in_rounding_is_refused_in_one_line():
+    with pytest.raises(ConfigError, match="too small"):
+        ease_from_gram(np.full((30, 30), 1000.0, dtype=np.float32), 1e-14)

@@ -20,6 +20,8 @@ from rootbeam.data.split import Holdout, split
 from rootbeam.learn.popularity import recent_counts
 from rootbeam.prepare import prepare
 from rootbeam.recommender import Recommender, load
+from rootbeam.task import mark_of, write_trained
+from rootbeam.train import train
 
 WORLD = checkerboard()
 ITEMS = 20
@@ -529,3 +531,80 @@ def test_the_first_lines_of_the_design_run(tmp_path):
     rec.save(tmp_path / "model")
     loaded = rb.load(tmp_path / "model")
     assert rb.evaluate(loaded, parts.test).metrics == rec.evaluate(parts.test).metrics
+
+
+# -- what may be learned from ---------------------------------------------------------
+
+
+def rising() -> tuple[pl.DataFrame, Holdout]:
+    """`old` was popular, then `new` is: 30 users have one other item each, and take `new` next."""
+    past = [(f"u{n}", f"x{n}", n) for n in range(30)] + [(f"v{n}", "old", n) for n in range(30)]
+    past += [("w", "new", 0)]
+    labels = frame([(f"u{n}", "new", 40) for n in range(30)])
+    return frame(past), Holdout(frame(past), labels, labels)
+
+
+def test_an_evaluation_does_not_see_what_was_observed():
+    events, holdout = rising()
+    rec = Recommender(SMALL).fit(events, model="popularity")
+    before = rec.evaluate(holdout, metrics=("hit@1",)).metrics["hit@1"].mean
+    rec.observe(holdout.later)
+    rec.observe(holdout.later)
+    assert before == rec.evaluate(holdout, metrics=("hit@1",)).metrics["hit@1"].mean == 0.0
+
+
+def test_a_saved_model_says_through_when_it_has_observed(tmp_path):
+    events, holdout = rising()
+    rec = Recommender(SMALL).fit(events, model="popularity")
+    rec.observe(holdout.later)
+    rec.save(tmp_path / "m")
+    assert load(tmp_path / "m").model.facts["trained_through_ms"] == 40 * DAY_MS
+
+
+def test_strangers_get_what_is_popular_after_what_was_observed(tmp_path):
+    events, holdout = rising()
+    rec = Recommender(SMALL).fit(events, model="popularity")
+    assert rec.recommend(["stranger"], k=1)["item_id"].to_list() == ["old"]
+    rec.observe(holdout.later)
+    rec.observe(holdout.later)
+    rec.save(tmp_path / "m")
+    for each in (rec, load(tmp_path / "m")):
+        assert each.recommend(["stranger", "other"], k=1)["item_id"].to_list() == ["new", "new"]
+
+
+def test_equal_events_are_all_learned_from_in_the_refit():
+    rows = [(f"u{n}", item) for n in range(20) for item in ("a", "b", "a", "b", "a", "b")]
+    config = dataclasses.replace(SMALL, data=DataConfig(repeats="allow"))
+    assert prepare(frame(rows), None, config).task.full.n_events == 120
+    timed = frame([(*row, place // 12) for place, row in enumerate(rows)])
+    assert prepare(timed, None, config).task.full.n_events == 120
+    parts = split(timed, by="users", valid=0.2, test=0.2, repeats="allow", train_on_inputs=True)
+    full = prepare(parts.train, parts.valid, config).task.full
+    assert full.n_events == len(parts.train) + len(parts.valid.later)
+
+
+def test_integers_of_numpy_are_the_integers_of_the_log():
+    rec = Recommender(SMALL).fit(integers(), model="popularity")
+    users = integers()["user_id"].unique().sort()[:3]
+    assert_frame_equal(rec.recommend(users.to_numpy(), k=2), rec.recommend(users.to_list(), k=2))
+
+
+def test_text_ids_that_spell_one_number_stay_apart():
+    rows = [(f"u{n}", item, n) for n in range(20) for item in ("7", "07", "8")]
+    rec = Recommender(SMALL).fit(frame(rows), model="popularity")
+    inputs = pl.DataFrame({"user_id": ["s"], "item_id": [7]}).with_columns(weight=pl.lit(1.0, pl.Float32))
+    labels = pl.DataFrame({"user_id": ["s"], "item_id": [8]}).with_columns(weight=pl.lit(1.0, pl.Float32))
+    found = rec.evaluate(Holdout(inputs, labels, labels), metrics=("recall@10",))
+    assert (found.users, found.metrics["recall@10"].mean) == (1, 1.0)
+
+
+def test_what_was_trained_with_other_settings_is_not_adopted(tmp_path):
+    task = prepare(WORLD, None, SMALL).task
+    one_rung = dataclasses.replace(SMALL, ladder=dataclasses.replace(SMALL.ladder, models=("popularity",)))
+    write_trained(tmp_path / "t", train(task, one_rung), mark_of(task, one_rung))
+    elsewhere = dataclasses.replace(
+        one_rung, run=dataclasses.replace(one_rung.run, device="cpu", budget_seconds=9.0)
+    )
+    assert Recommender(elsewhere).adopt(WORLD, None, tmp_path / "t").model.trained.rung == "popularity"
+    with pytest.raises(InputError, match="other events or settings"):
+        Recommender(SMALL).adopt(WORLD, None, tmp_path / "t")

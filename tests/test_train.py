@@ -20,9 +20,10 @@ from rootbeam.core.config import (
 )
 from rootbeam.core.errors import InputError, InterruptedTraining
 from rootbeam.learn.fit import Runtime, fit_sequence
+from rootbeam.learn.windows import draw, windows_of
 from rootbeam.prepare import prepare
 from rootbeam.rungs import scorer_of, weight_settings
-from rootbeam.task import read_task, read_trained, write_task
+from rootbeam.task import mark_of, read_task, read_trained, write_task
 from rootbeam.train import main, train
 
 SMALL = Config(
@@ -181,9 +182,9 @@ def test_a_task_goes_to_a_file_and_comes_back_trained(task, tmp_path, capsys):
     assert again.fingerprint() == task.fingerprint()
     out = tmp_path / "trained.safetensors"
     assert main([str(tmp_path / "task.safetensors"), "--out", str(out), "--device", "cpu"]) == 0
-    trained, fingerprint = read_trained(out)
+    trained, mark = read_trained(out)
     here = train(task, config)
-    assert fingerprint == task.fingerprint()
+    assert mark == mark_of(task, config)
     assert trained.rung == here.rung == "neighbours"
     assert trained.blend == here.blend
     assert math.isfinite(trained.blend.a)
@@ -209,3 +210,24 @@ def test_a_file_that_is_not_a_task_is_one_line(tmp_path, capsys):
 def test_the_budget_and_the_memory_decide_how_neighbours_are_searched(n_items, budget_seconds, expected):
     config = dataclasses.replace(Config(), run=RunConfig(budget_seconds=budget_seconds))
     assert weight_settings(n_items, config) == expected
+
+
+def test_the_refit_weighs_recency_as_the_users_it_was_tuned_on_saw_it(task, tmp_path):
+    """The rest of the users may have much shorter histories, and so much smaller scores."""
+    config = dataclasses.replace(SMALL, run=dataclasses.replace(SMALL.run, seed=1))
+    again = dataclasses.replace(task, full=task.train)  # the refit then learns what the rung did
+    trained = train(again, config, model="neighbours")
+    assert trained.blend.a == trained.ladder[0]["a"]
+
+
+def test_a_draw_does_not_depend_on_the_draws_before(task):
+    def arrays(windows, step):
+        batch = draw(windows, 8, step, 3)
+        return np.concatenate([batch.inputs, batch.targets], axis=1)
+
+    used = windows_of(task.train, 6)
+    steps = used.steps_per_epoch(8)
+    for step in (0, steps, 1, 2 * steps + 1, 0):
+        np.testing.assert_array_equal(arrays(used, step), arrays(windows_of(task.train, 6), step))
+    epoch = np.concatenate([used.order(3, 0), used.order(3, 1)])
+    np.testing.assert_array_equal(np.bincount(epoch), 2 * np.bincount(used.user_of_window))

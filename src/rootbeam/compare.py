@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rootbeam import metrics
-from rootbeam.core.types import Float64, Histories, Log, Ragged
-from rootbeam.data.history import replay
+from rootbeam.core.ids import Ids
+from rootbeam.core.types import Float64, Histories, Int32, Log, Ragged
+from rootbeam.data.history import replay_of
 from rootbeam.data.split import Split
 from rootbeam.evaluate.protocol import METRICS, Evaluation
 from rootbeam.evaluate.rivals.line_up import line_up
-from rootbeam.evaluate.rivals.rival import top_k
+from rootbeam.evaluate.rivals.rival import Rival, Scores, top_k
 from rootbeam.evaluate.rivals.tuning import tune_rival
 from rootbeam.intervals import mean_interval, paired_difference
 from rootbeam.learn.fit import Progress, silent
@@ -52,11 +54,12 @@ class _Arrays:
     """The split as dense arrays, in one set of ids."""
 
     train: Log
-    valid_histories: Histories
+    valid_histories: Histories  # of those who have labels and a history, as ours is tuned on
     valid_labels: Ragged
     full: Log  # what the rivals are refitted on, as ours is
     test_histories: Histories  # of the users of the headline, in its order
     test_labels: Ragged
+    unavailable: Int32  # items that ours does not return either
 
 
 def compare(
@@ -78,23 +81,36 @@ def compare(
     found = []
     for done, rival in enumerate(contest.rivals):
         progress("rivals", done, len(contest.rivals), f"tuning {rival.name}, {trials} trials")
-        tuned = tune_rival(
-            rival,
-            arrays.train,
-            arrays.valid_histories,
-            arrays.valid_labels,
-            exclude,
-            trials,
-            seed,
-            metric=config.ladder.metric,
-        )
-        scores = rival.fit(arrays.full, tuned.params, seed)
+        params, tried = rival.defaults(), 0
+        if len(arrays.valid_histories):
+            params, tried = _tuned(rival, arrays, exclude, trials, seed, config.ladder.metric), trials
+        scores = without(rival.fit(arrays.full, params, seed), arrays.unavailable)
         ranked = top_k(scores, arrays.test_histories, depth, exclude)
         values = metrics.compute(ranked, arrays.test_labels, names)
-        found.append(_rivalry(rival.name, tuned.params, trials, values, evaluation, seed))
+        found.append(_rivalry(rival.name, params, tried, values, evaluation, seed))
     progress("rivals", len(contest.rivals), len(contest.rivals), "")
     skipped = [Rivalry(name, {}, 0, {}, {}, {}, reason) for name, reason in contest.skipped.items()]
     return found + skipped
+
+
+def _tuned(
+    rival: Rival, arrays: _Arrays, exclude: bool, trials: int, seed: int, metric: str
+) -> dict[str, Any]:
+    histories, labels = arrays.valid_histories, arrays.valid_labels
+    return tune_rival(rival, arrays.train, histories, labels, exclude, trials, seed, metric=metric).params
+
+
+def without(scores: Scores, items: Int32) -> Scores:
+    """The same scores, −∞ for `items`."""
+    if not len(items):
+        return scores
+
+    def others(histories: Histories) -> npt.NDArray[Any]:
+        table = np.array(scores(histories), dtype=np.float64)  # (batch, items)
+        table[:, items] = -np.inf
+        return table
+
+    return others
 
 
 def _rivalry(
@@ -125,8 +141,21 @@ def _arrays(recommender: Recommender, parts: Split, evaluation: Evaluation) -> _
     # The rows of the evaluation count users in this same order.
     every_item = prepared.items.extended(parts.test.labels["item_id"].to_list())
     rows = np.asarray(evaluation.rows)
-    histories = replay(to_log(parts.test.inputs, users, prepared.items), length).take(rows)
-    labels = to_log(parts.test.labels, users, every_item).sequences().take(rows)
+    usable = np.flatnonzero((task.valid_labels.lengths() > 0) & (np.diff(task.valid_inputs.user_ptr) > 0))
     return _Arrays(
-        task.train, replay(task.valid_inputs, length), task.valid_labels, task.full, histories, labels
+        train=task.train,
+        valid_histories=replay_of(task.valid_inputs, usable, length),
+        valid_labels=task.valid_labels.take(usable),
+        full=task.full,
+        test_histories=replay_of(to_log(parts.test.inputs, users, prepared.items), rows, length),
+        test_labels=to_log(parts.test.labels, users, every_item).sequences().take(rows),
+        unavailable=_unavailable(recommender, prepared.items),
     )
+
+
+def _unavailable(recommender: Recommender, items: Ids) -> Int32:
+    model = recommender.model
+    if model.available is None:
+        return np.zeros(0, dtype=np.int32)
+    gone = items.dense(model.items.back(np.flatnonzero(~model.available).tolist()))
+    return gone[gone >= 0]

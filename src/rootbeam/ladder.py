@@ -18,7 +18,7 @@ from rootbeam import metrics
 from rootbeam.core.config import LadderConfig
 from rootbeam.core.files import Array
 from rootbeam.core.types import ITEMS, Float32, Float64, Histories, Log, Ragged, Scorer
-from rootbeam.data.history import replay
+from rootbeam.data.history import replay_of
 from rootbeam.intervals import paired_difference
 from rootbeam.learn.popularity import DAY_MS, log_recent, recent_counts
 from rootbeam.search.exact import SCORES_AT_ONCE, ExactRetriever, top_k
@@ -142,7 +142,7 @@ def judge_of(
     most = min(config.max_users, affordable_users(JUDGED_CELLS, log.n_items * blends))
     if len(usable) > most:
         usable = np.sort(np.random.default_rng([seed, 10]).permutation(usable)[:most])
-    histories = replay(inputs, length).take(usable)
+    histories = replay_of(inputs, usable, length)
     exclude = histories.seen if repeats == "forbid" else None
     return Judge(histories, labels.take(usable), exclude, priors, config.metric)
 
@@ -190,7 +190,11 @@ def milliseconds_per_user(scorer: Scorer, histories: Histories, k: int) -> float
 def choose(rungs: Sequence[Judged], level: float) -> Judged:
     """The first rung (cheapest first) that is not significantly worse than the best; paired bootstrap."""
     best = max(rungs, key=lambda rung: rung.value)
+    draws = max(1000, math.ceil(4 / (1.0 - level)))  # no p-value is below 2 / draws
     for rung in rungs:
-        if rung is best or paired_difference(rung.values, best.values, level=level).p_value > 1.0 - level:
+        if rung is best:
+            break
+        found = paired_difference(rung.values, best.values, level=level, draws=draws)
+        if found.p_value > 1.0 - level:
             return rung
     return best

@@ -43,7 +43,7 @@ def prepare(frame: pl.DataFrame, valid: Holdout | None, config: Config) -> Prepa
     later = valid.later
     users = ids_of(frame["user_id"], valid.inputs["user_id"], later["user_id"])
     items = ids_of(frame["item_id"], valid.inputs["item_id"], later["item_id"])
-    full = pl.concat([frame, valid.inputs, later], how="diagonal").unique(maintain_order=True)
+    full = _union(frame, valid.inputs, later)
     task = Task(
         train=to_log(frame, users, items),
         valid_inputs=to_log(valid.inputs, users, items),
@@ -51,6 +51,17 @@ def prepare(frame: pl.DataFrame, valid: Holdout | None, config: Config) -> Prepa
         full=to_log(full, users, items),
     )
     return Prepared(task, users, items)
+
+
+def _union(frame: pl.DataFrame, inputs: pl.DataFrame, later: pl.DataFrame) -> pl.DataFrame:
+    """Every event once, also what `frame` shares with the others; equal events of one part all stay."""
+    if frame.equals(inputs):  # as in a split by time
+        return pl.concat([frame, later], how="diagonal")
+    held_out = pl.concat([inputs, later], how="diagonal")
+    numbered = [
+        part.with_columns(nth=pl.int_range(pl.len()).over(part.columns)) for part in (frame, held_out)
+    ]
+    return pl.concat(numbered, how="diagonal").unique(maintain_order=True).drop("nth")
 
 
 def _hold_out(frame: pl.DataFrame, config: Config) -> tuple[pl.DataFrame, Holdout]:

@@ -28,7 +28,7 @@ from rootbeam.model import Counts, Model, load_model, save_model
 from rootbeam.prepare import assemble, prepare
 from rootbeam.search.exact import ExactRetriever, Found
 from rootbeam.search.filters import item_offset
-from rootbeam.task import read_trained
+from rootbeam.task import mark_of, read_trained
 from rootbeam.train import train
 
 USERS_AT_ONCE = 4096
@@ -50,6 +50,7 @@ class Recommender:
         self._model: Model | None = None
         self._live: dict[ExternalId, History] = {}  # users whom events moved since training
         self._recent: Counts | None = None
+        self._fallback: Counts | None = None
         self._sequence = 0
 
     # -- training ---------------------------------------------------------------------------------
@@ -92,8 +93,8 @@ class Recommender:
     ) -> Recommender:
         """Like `fit`, with the arrays that `python -m rootbeam.train` made of the same events elsewhere."""
         prepared = prepare(frame_of(events), valid, self.config)
-        done, fingerprint = read_trained(trained)
-        if fingerprint != prepared.task.fingerprint():
+        done, mark = read_trained(trained)
+        if mark != mark_of(prepared.task, self.config):
             raise InputError(f"{trained} was trained on other events or settings; export the task again")
         if items is None:
             items = getattr(events, "items", None)
@@ -102,7 +103,7 @@ class Recommender:
 
     def _become(self, model: Model) -> None:
         self._model, self.config = model, model.config
-        self._live, self._recent = {}, model.recent
+        self._live, self._recent, self._fallback = {}, model.recent, model.fallback
         self._sequence = int(model.histories.watermark.max(initial=0))
 
     @property
@@ -165,13 +166,15 @@ class Recommender:
             self._sequence += 1
             history = self._live.get(user) or self._stored(user)
             self._live[user] = fold(history, Event(item, self._sequence))
-        counts = self._counts()
+        recent, fallback = self._counts(), self._fallback_counts()
         times = (
             frame["timestamp"].to_physical().to_numpy()
             if "timestamp" in frame.columns
-            else np.full(len(frame), counts.as_of_ms)
+            else np.full(len(frame), recent.as_of_ms)
         )
-        self._recent = counts.with_events(items, frame["weight"].to_numpy(), times)
+        weights = frame["weight"].to_numpy()
+        self._recent = recent.with_events(items, weights, times)
+        self._fallback = fallback.with_events(items, weights, times)
         return Observed(len(items), int((~known).sum()))
 
     def _user_ids(self, frame: pl.DataFrame) -> list[ExternalId]:
@@ -204,25 +207,21 @@ class Recommender:
         fallback = histories.seen.lengths() == 0
         items = np.full((len(histories), k), -1, dtype=np.int32)
         scores = np.full((len(histories), k), -math.inf, dtype=np.float32)
-        for rows, retriever, prior in (
-            (np.flatnonzero(~fallback), ExactRetriever(model.scorer, model.trained.blend.a), self._prior()),
-            (
-                np.flatnonzero(fallback),
-                ExactRetriever(ConstantScorer(len(model.items))),
-                self._fallback_prior(),
-            ),
-        ):
-            for start in range(0, len(rows), USERS_AT_ONCE):
-                part = rows[start : start + USERS_AT_ONCE]
-                chosen = histories.take(part)
-                found = retriever.retrieve(
-                    chosen,
-                    k,
-                    offset=item_offset(prior, model.available, deny, len(model.items)),
-                    exclude=chosen.seen if seen else None,
-                    allow=allow,
-                )
-                items[part], scores[part] = found.items, found.scores
+        known, strangers = np.flatnonzero(~fallback), np.flatnonzero(fallback)
+        offset = item_offset(self._prior(), model.available, deny, len(model.items))
+        for start in range(0, len(known), USERS_AT_ONCE):
+            part = known[start : start + USERS_AT_ONCE]
+            chosen = histories.take(part)
+            found = ExactRetriever(model.scorer, model.trained.blend.a).retrieve(
+                chosen, k, offset=offset, exclude=chosen.seen if seen else None, allow=allow
+            )
+            items[part], scores[part] = found.items, found.scores
+        if len(strangers):  # who have seen nothing, so that one list is everyone's
+            offset = item_offset(self._fallback_prior(), model.available, deny, len(model.items))
+            found = ExactRetriever(ConstantScorer(len(model.items))).retrieve(
+                histories.take(strangers[:1]), k, offset=offset, allow=allow
+            )
+            items[strangers], scores[strangers] = found.items, found.scores
         return Found(items, scores), fallback
 
     def _frame(
@@ -288,12 +287,15 @@ class Recommender:
     def _counts(self) -> Counts:
         return self._recent if self._recent is not None else self.model.recent
 
+    def _fallback_counts(self) -> Counts:
+        return self._fallback if self._fallback is not None else self.model.fallback
+
     def _prior(self) -> Float32 | None:
         blend = self.model.trained.blend
         return np.float32(blend.b) * log_recent(self._counts().values) if blend.b else None
 
     def _fallback_prior(self) -> Float32:
-        return log_recent(self.model.fallback.values)
+        return log_recent(self._fallback_counts().values)
 
     # -- how good it is, and keeping it -----------------------------------------------------------
 
@@ -315,8 +317,14 @@ class Recommender:
             users=users,
             histories=self._histories_of(users.external),
             recent=self._counts(),
-            facts=model.facts | {"watermark": self._sequence},
+            fallback=self._fallback_counts(),
+            facts=model.facts | {"watermark": self._sequence, "trained_through_ms": self._learned_through()},
         )
+
+    def _learned_through(self) -> int | None:
+        """Popularity learns from what is observed, so later events alone are unseen."""
+        through: int | None = self.model.facts["trained_through_ms"]
+        return None if through is None else max(through, self._counts().as_of_ms)
 
 
 def _in_order_of_time(frame: pl.DataFrame) -> pl.DataFrame:
@@ -339,8 +347,13 @@ def load(path: str | Path) -> Recommender:
 
 
 def evaluate(recommender: Recommender, holdout: Holdout, *, metrics: Sequence[str] = METRICS) -> Evaluation:
-    """A fitted recommender on a holdout: the histories are the holdout's inputs, nothing else."""
+    """A fitted recommender on a holdout: the histories are the holdout's inputs, nothing else.
+
+    What was observed since training is left out, popularity included: it may be what is to be predicted.
+    """
     model = recommender.model
+    as_trained = Recommender()
+    as_trained._become(model)
     users = ids_of(holdout.inputs["user_id"], holdout.labels["user_id"])
     inputs = to_log(holdout.inputs, users, model.items)
     histories = replay(inputs, model.config.data.history_length)
@@ -351,7 +364,7 @@ def evaluate(recommender: Recommender, holdout: Holdout, *, metrics: Sequence[st
     known = (in_training >= 0) & (histories.events > 0)
 
     def lists(chosen: Histories, k: int) -> Int32:
-        return recommender.retrieve(chosen, k)[0].items
+        return as_trained.retrieve(chosen, k)[0].items
 
     return evaluate_lists(
         lists,

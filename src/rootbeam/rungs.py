@@ -14,8 +14,7 @@ import numpy as np
 from rootbeam.core.config import Config, config_of
 from rootbeam.core.errors import BundleError, InterruptedTraining
 from rootbeam.core.files import Array
-from rootbeam.core.types import Histories, Log, Scorer
-from rootbeam.data.history import replay
+from rootbeam.core.types import Log, Scorer
 from rootbeam.ladder import Blend, Judge, Judged, affordable_users, milliseconds_per_user, unit_scale
 from rootbeam.learn.fit import Fit, Runtime, encoder_from_arrays, fit_sequence
 from rootbeam.learn.neighbours import (
@@ -203,15 +202,9 @@ def refit(rung: Judged, run: Run) -> Judged:
         )
         arrays = fit.arrays
         scorer = SequenceScorer(encoder_from_arrays(arrays, config.sequence))
-    histories = _sample_histories(task.full, config)
-    blend = dataclasses.replace(rung.blend, a=unit_scale(scorer, histories))
+    # Of the users that b was chosen on: a model's deviation is another for other users.
+    blend = dataclasses.replace(rung.blend, a=unit_scale(scorer, run.judge.histories))
     return dataclasses.replace(rung, blend=blend, arrays=arrays)
-
-
-def _sample_histories(log: Log, config: Config) -> Histories:
-    users = np.flatnonzero(np.diff(log.user_ptr) > 0)
-    chosen = np.random.default_rng([config.run.seed, 11]).permutation(users)[:512]
-    return replay(log, config.data.history_length).take(np.sort(chosen))
 
 
 def _shape(settings: Mapping[str, Any]) -> Any:

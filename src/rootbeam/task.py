@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,24 +72,31 @@ def read_task(path: Path) -> tuple[Task, Config]:
     return Task(logs[0], logs[1], labels, logs[2]), config_of(meta["config"])
 
 
-def write_trained(path: Path, trained: Trained, fingerprint: str) -> None:
+def mark_of(task: Task, config: Config) -> str:
+    """What training elsewhere must share with here: the events and the settings, not the device or budget."""
+    plain = to_dict(config_of(to_dict(config))) | {"run": {"seed": config.run.seed}}
+    settings = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+    return f"{task.fingerprint()}-{settings}"
+
+
+def write_trained(path: Path, trained: Trained, mark: str) -> None:
     meta = {
         "rung": trained.rung,
         "blend": trained.blend.to_dict(),
         "settings": trained.settings,
         "ladder": trained.ladder,
         "curves": trained.curves,
-        "fingerprint": fingerprint,
+        "mark": mark,
     }
     write_arrays(path, trained.arrays, meta)
 
 
 def read_trained(path: Path) -> tuple[Trained, str]:
-    """What was trained, and the fingerprint of the task it was trained on."""
+    """What was trained, and the mark of the task and settings it was trained with."""
     arrays, meta = read_arrays(path)
-    if not isinstance(meta, dict) or "fingerprint" not in meta:
+    if not isinstance(meta, dict) or "mark" not in meta:
         raise InputError(f"{path} holds no trained model; make one with `python -m rootbeam.train`")
     trained = Trained(
         meta["rung"], Blend.from_dict(meta["blend"]), arrays, meta["settings"], meta["ladder"], meta["curves"]
     )
-    return trained, meta["fingerprint"]
+    return trained, meta["mark"]

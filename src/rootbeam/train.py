@@ -31,7 +31,7 @@ from rootbeam.ladder import Judge, Judged, choose, judge_of
 from rootbeam.learn.fit import Progress, Runtime, silent
 from rootbeam.rungs import Run, climb, refit
 from rootbeam.stages import Stages
-from rootbeam.task import Task, Trained, read_task, write_trained
+from rootbeam.task import Task, Trained, mark_of, read_task, write_trained
 
 
 def train(
@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         task, config = read_task(given.arrays)
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, device=given.device))
         trained = train(task, config, state=given.state, progress=say)
-        write_trained(given.out, trained, task.fingerprint())
+        write_trained(given.out, trained, mark_of(task, config))
     except RootbeamError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

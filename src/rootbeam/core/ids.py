@@ -50,6 +50,8 @@ class Ids:
 
     def as_stored(self, external: ExternalId) -> ExternalId:
         """A command line only has strings: "42" means 42 where the source's ids are integers."""
+        if isinstance(external, np.integer):  # from a numpy array
+            external = int(external)
         if self.are_integers and isinstance(external, str):
             digits = external.removeprefix("-")
             if not (digits.isascii() and digits.isdigit() and len(digits) <= INT64_DIGITS):

@@ -16,6 +16,8 @@ def ids_of(*columns: pl.Series) -> Ids:
 
 def dense_column(column: pl.Series, ids: Ids) -> Int32:
     """Dense ids of a column; -1 where unknown."""
+    if ids.external and not ids.are_integers:
+        column = column.cast(pl.String)  # the other way round "7" and "07" would both be 7
     known = pl.DataFrame(
         {"id": pl.Series(ids.external, dtype=column.dtype, strict=False), "dense": np.arange(len(ids))},
         schema_overrides={"dense": pl.Int32},

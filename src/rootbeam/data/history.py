@@ -7,12 +7,15 @@ a property test proves the two equal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rootbeam.core.types import PADDING, Event, Histories, History, Int32, Int64, Log, Ragged
 
 DEFAULT_LENGTH = 200
+CELLS_AT_ONCE = 4_000_000  # places of histories looked up at once: bounds the memory of `last_items`
 
 
 def empty_history(length: int = DEFAULT_LENGTH) -> History:
@@ -39,14 +42,27 @@ def replay(log: Log, length: int = DEFAULT_LENGTH, sequence: Int64 | None = None
     )
 
 
+def replay_of(log: Log, users: npt.NDArray[Any], length: int = DEFAULT_LENGTH) -> Histories:
+    """The rows `users` of `replay(log, length)`, without making the others."""
+    sequences = log.sequences().take(users)
+    events = sequences.lengths()
+    watermark = np.where(events > 0, log.user_ptr[1:][users], 0).astype(np.int64)
+    return Histories(last_items(sequences, length), distinct(sequences), events, watermark)
+
+
 def last_items(sequences: Ragged, length: int) -> Int32:
     """(rows, length) the last items of every row, oldest first, padded on the left with -1."""
-    offsets = np.arange(-length, 0)  # (length,)
-    positions = sequences.ptr[1:, None] + offsets  # (rows, length)
-    inside = positions >= sequences.ptr[:-1, None]
+    last = np.full((len(sequences), length), PADDING, dtype=np.int32)
     if not len(sequences.values):
-        return np.full((len(sequences), length), PADDING, dtype=np.int32)
-    return np.where(inside, sequences.values[np.maximum(positions, 0)], PADDING).astype(np.int32)
+        return last
+    offsets = np.arange(-length, 0)  # (length,)
+    step = max(1, CELLS_AT_ONCE // max(1, length))
+    for first in range(0, len(sequences), step):
+        begin, end = (side[first : first + step, None] for side in (sequences.ptr[:-1], sequences.ptr[1:]))
+        positions = end + offsets  # (rows of the block, length)
+        items = sequences.values[np.maximum(positions, 0)]
+        last[first : first + step] = np.where(positions >= begin, items, PADDING)
+    return last
 
 
 def distinct(sequences: Ragged) -> Ragged:

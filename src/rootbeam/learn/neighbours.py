@@ -172,7 +172,9 @@ def ease_from_gram(counts: Float32, l2: float) -> Float32:
         raise ConfigError(f"l2={l2:g} must be positive and finite: give a regularisation such as 500")
     regularised = torch.from_numpy(counts.astype(np.float64))
     regularised.diagonal().add_(l2)
-    factor = torch.linalg.cholesky(regularised)
+    factor, failed = torch.linalg.cholesky_ex(regularised)
+    if failed:
+        raise ConfigError(f"l2={l2:g} is too small for these counts to be inverted: give 1 or more")
     del regularised
     inverse = torch.cholesky_inverse(factor)
     del factor

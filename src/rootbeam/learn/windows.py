@@ -5,7 +5,7 @@ Every draw is a function of (seed, step) alone, so that a resumed run draws what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,9 +20,18 @@ class Windows:
     log: Log
     length: int
     user_of_window: Int64  # (windows,) a user of n targets stands here ⌈n / length⌉ times
+    _orders: dict[tuple[int, int], Int64] = field(default_factory=dict, repr=False, compare=False)
 
     def steps_per_epoch(self, batch: int) -> int:
         return -(-len(self.user_of_window) // batch)
+
+    def order(self, seed: int, epoch: int) -> Int64:
+        """(windows,) the users in the order of an epoch; that of the latest one is kept."""
+        if (seed, epoch) not in self._orders:
+            self._orders.clear()
+            rng = np.random.default_rng([seed, 1, epoch])
+            self._orders[seed, epoch] = rng.permutation(self.user_of_window)
+        return self._orders[seed, epoch]
 
 
 @dataclass(frozen=True)
@@ -45,8 +54,7 @@ def windows_of(log: Log, length: int) -> Windows:
 def draw(windows: Windows, batch: int, step: int, seed: int) -> WindowBatch:
     """The batch of a step: each epoch is a new permutation of the windows, each window a random crop."""
     epoch, place = divmod(step, windows.steps_per_epoch(batch))
-    order = np.random.default_rng([seed, 1, epoch]).permutation(windows.user_of_window)
-    users = order[place * batch : (place + 1) * batch]
+    users = windows.order(seed, epoch)[place * batch : (place + 1) * batch]
     log, length = windows.log, windows.length
     start, end = log.user_ptr[users], log.user_ptr[users + 1]
     spare = np.maximum(end - start - (length + 1), 0)
