@@ -514,6 +514,13 @@ def test_fitting_without_valid_holds_out_the_last_tenth_and_learns_from_it_after
     assert rec.model.facts["trained_through_ms"] == WORLD["timestamp"].to_physical().max()
 
 
+def test_where_only_newcomers_fill_the_last_tenth_the_last_event_of_each_user_is_held_out():
+    """Thirty users a day, each gone the next: no user of the last day has a past."""
+    rows = [(f"u{day}-{n}", item, day) for day in range(12) for n in range(30) for item in ("x", "y", "z")]
+    rec = Recommender(SMALL).fit(frame(rows), model="popularity")
+    assert rec.model.trained.ladder[0]["metrics"]["ndcg@10"]["n"] == 12 * 30
+
+
 def test_repeats_allowed_recommends_what_was_seen():
     config = dataclasses.replace(SMALL, data=DataConfig(repeats="allow"))
     rows = [

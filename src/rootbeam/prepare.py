@@ -65,12 +65,15 @@ def _union(frame: pl.DataFrame, inputs: pl.DataFrame, later: pl.DataFrame) -> pl
 
 
 def _hold_out(frame: pl.DataFrame, config: Config) -> tuple[pl.DataFrame, Holdout]:
-    """The last tenth by time; where time tells no tenth from the rest, every user's last event."""
+    """The last tenth by time; every user's last event, where time tells no tenth from the rest, or where
+    nobody of the last tenth was there before (so that nothing could be chosen by it).
+    """
     repeats: Repeats = "allow" if config.data.repeats == "allow" else "forbid"
     if _has_a_last_tenth(frame):
-        # The test part of a split with a negligible validation part is the tenth to choose by.
+        # The test part of a split without a validation part is the tenth to choose by.
         parts = split(frame, by="time", valid=0.0, test=VALIDATION_SHARE, repeats=repeats)
-        return parts.train, parts.test
+        if parts.test.labels["user_id"].is_in(parts.test.inputs["user_id"].implode()).any():
+            return parts.train, parts.test
     parts = split(frame, by="leave-one-out", repeats=repeats)
     return pl.concat([parts.train, parts.valid.later], how="diagonal"), parts.test
 
