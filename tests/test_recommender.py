@@ -516,7 +516,8 @@ def test_fitting_without_valid_holds_out_the_last_tenth_and_learns_from_it_after
 
 def test_where_only_newcomers_fill_the_last_tenth_the_last_event_of_each_user_is_held_out():
     """Thirty users a day, each gone the next: no user of the last day has a past."""
-    rows = [(f"u{day}-{n}", item, day) for day in range(12) for n in range(30) for item in ("x", "y", "z")]
+    turns = ("xyz", "yzx", "zxy")
+    rows = [(f"u{day}-{n}", item, day) for day in range(12) for n in range(30) for item in turns[n % 3]]
     rec = Recommender(SMALL).fit(frame(rows), model="popularity")
     assert rec.model.trained.ladder[0]["metrics"]["ndcg@10"]["n"] == 12 * 30
 
