@@ -8,7 +8,18 @@ import pytest
 
 import rootbeam
 
-NAMES = ["Config", "ExactRetriever", "Recommender", "evaluate", "load", "read_events", "simulate", "split"]
+NAMES = [
+    "Config",
+    "ExactRetriever",
+    "Recommender",
+    "Tree",
+    "TreeRetriever",
+    "evaluate",
+    "load",
+    "read_events",
+    "simulate",
+    "split",
+]
 
 
 def test_the_public_names_are_these():

@@ -16,6 +16,8 @@ _HOME = {
     "Config": "rootbeam.core.config",
     "ExactRetriever": "rootbeam.search.exact",
     "Recommender": "rootbeam.recommender",
+    "Tree": "rootbeam.core.tree",
+    "TreeRetriever": "rootbeam.search.beam",
     "evaluate": "rootbeam.recommender",
     "load": "rootbeam.recommender",
     "read_events": "rootbeam.data.events",
@@ -27,6 +29,8 @@ __all__ = [
     "Config",
     "ExactRetriever",
     "Recommender",
+    "Tree",
+    "TreeRetriever",
     "evaluate",
     "load",
     "read_events",
@@ -36,10 +40,12 @@ __all__ = [
 
 if TYPE_CHECKING:
     from rootbeam.core.config import Config
+    from rootbeam.core.tree import Tree
     from rootbeam.data.events import read_events
     from rootbeam.data.simulate import simulate
     from rootbeam.data.split import split
     from rootbeam.recommender import Recommender, evaluate, load
+    from rootbeam.search.beam import TreeRetriever
     from rootbeam.search.exact import ExactRetriever
 
 

@@ -1,0 +1,1 @@
+"""Trees over items: how a first one is built."""
