@@ -45,7 +45,11 @@ ABOUT = {
         "Rivals",
         "Each tuned on validation with the same number of trials. Protocol: `lab/rivals.py`.",
     ),
-    "served": ("What is served, against tuned rivals", "A split by time. Protocol: `lab/papers/served.py`."),
+    "served": (
+        "What is served, against tuned rivals",
+        "A split by time. The rivals are as published: none but recent popularity knows when an event "
+        "happened, so a part of every difference is recency. Protocol: `lab/papers/served.py`.",
+    ),
 }
 
 
