@@ -14,7 +14,8 @@ from shared_data import shared
 
 from rootbeam.core.errors import ConfigError, EventsError, InputError
 from rootbeam.data.events import read_events
-from rootbeam.data.split import By, Holdout, PartReport, Split, split
+from rootbeam.data.split import Holdout, Split, split
+from rootbeam.data.split_report import By, PartReport
 
 BYS = get_args(By)
 

@@ -15,7 +15,8 @@ from rootbeam.core.types import Log
 from rootbeam.data.arrays import ids_of, to_log
 from rootbeam.data.history import replay
 from rootbeam.data.items import read_items
-from rootbeam.data.split import Holdout, Repeats, split
+from rootbeam.data.split import Holdout, split
+from rootbeam.data.split_report import Repeats
 from rootbeam.learn.popularity import recent_counts
 from rootbeam.metrics import parse_name
 from rootbeam.model import Counts, Model
