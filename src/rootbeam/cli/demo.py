@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -51,10 +53,15 @@ def demo(
     lines += [
         "",
         f"{seconds:.0f} s. The report is {out / 'report.html'}; go on with",
-        f"  rootbeam recommend {out / 'bundle'} --user {shown['examples'][0]['user_id']}",
-        f"  rootbeam inspect {out / 'bundle'}",
+        f"  {program()} recommend {out / 'bundle'} --user {shown['examples'][0]['user_id']}",
+        f"  {program()} inspect {out / 'bundle'}",
     ]
     screen.result(shown | {"seconds": round(seconds, 1)}, lines)
+
+
+def program() -> str:
+    """How this program is called from here: by name where the shell finds it, else by its path."""
+    return "rootbeam" if shutil.which("rootbeam") else sys.argv[0]
 
 
 def _seconds(budget: str) -> float:
