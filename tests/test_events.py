@@ -15,6 +15,7 @@ from shared_data import shared
 
 from rootbeam.core.errors import EventsError
 from rootbeam.data.events import Events, frame_of, read_events
+from rootbeam.data.validate import integers_if_spelled_so, printed_length
 
 T0 = datetime(2024, 5, 1, 12, 0, 0)
 ROWS = [("u1", "a", T0), ("u1", "b", T0 + timedelta(seconds=1)), ("u2", "a", T0 + timedelta(days=3))]
@@ -405,3 +406,19 @@ def test_benchmark_data_is_read_whole() -> None:
     assert events.report.rows == events.report.kept == 100_000
     assert events.frame["user_id"].n_unique() == 943
     assert events.frame["item_id"].n_unique() == 1682
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1), min_size=1, max_size=20))
+def test_the_printed_length_is_that_of_print(numbers: list[int]) -> None:
+    assert printed_length(pl.Series(numbers, dtype=pl.Int64)) == sum(len(str(n)) for n in numbers)
+
+
+@pytest.mark.parametrize("odd", ["007", "+7", "-0", " 7", "7 ", "-9223372036854775808", "1e3", "", "७"])
+def test_one_id_that_print_would_spell_otherwise_keeps_all_as_text(odd: str) -> None:
+    ids = ["1", "-20", odd]
+    assert integers_if_spelled_so(pl.Series(ids)).to_list() == ids
+
+
+def test_integers_spelled_as_printed_become_integers() -> None:
+    assert integers_if_spelled_so(pl.Series(["1", "-20", "0", "100"])).to_list() == [1, -20, 0, 100]

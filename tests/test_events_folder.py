@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rootbeam.core.errors import EventsError
 from rootbeam.data import duplicates, spool
-from rootbeam.data.duplicates import find_duplicates, row_hashes
+from rootbeam.data.duplicates import count_distinct, find_duplicates, row_hashes
 from rootbeam.data.events import ReadOptions, read_events, scan_batches, write_canonical
 
 
@@ -186,3 +186,10 @@ def test_hashes_do_not_depend_on_the_batch() -> None:
     log = random_log(100, seed=3)
     whole = row_hashes(log)
     assert whole.tolist() == [row_hashes(log[row : row + 1])[0] for row in range(100)]
+
+
+@given(st.lists(st.one_of(st.integers(-5, 50), st.integers(-(2**63), 2**63 - 1)), max_size=30))
+def test_distinct_values_are_counted_whether_close_together_or_far_apart(values: list[int]) -> None:
+    assert count_distinct(np.array(values, dtype=np.int64)) == len(set(values))
+    hashes = [value % 2**64 for value in values]
+    assert count_distinct(np.array(hashes, dtype=np.uint64)) == len(set(hashes))

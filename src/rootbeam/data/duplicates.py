@@ -16,6 +16,7 @@ from rootbeam.core.types import Int64
 
 Hashes = npt.NDArray[np.uint64]
 ROWS_AT_A_TIME = 4_000_000
+MARKS_PER_VALUE = 8  # bytes of marks that a value may cost
 
 
 def row_hashes(frame: pl.DataFrame) -> Hashes:
@@ -38,9 +39,16 @@ def repeat_rate(distinct_pairs: int, kept: int) -> float:
 
 
 def count_distinct(values: Hashes | Int64) -> int:
-    """By sorting: on ten million integers several times faster than a hash table."""
+    """By marking where the values lie close together, else by sorting; both are faster than hashing."""
+    if not len(values):
+        return 0
+    low, high = int(values.min()), int(values.max())
+    if high - low < MARKS_PER_VALUE * len(values):
+        seen = np.zeros(high - low + 1, dtype=np.bool_)
+        seen[values - values.dtype.type(low)] = True
+        return int(np.count_nonzero(seen))
     ordered = np.sort(values)
-    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1 if len(ordered) else 0
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1
 
 
 def find_duplicates(hashes: Hashes, fetch: Callable[[Int64], pl.DataFrame]) -> Int64:

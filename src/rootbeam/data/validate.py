@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from rootbeam.core.errors import EventsError
@@ -156,11 +158,9 @@ def _drop(frame: pl.DataFrame, options: ReadOptions) -> tuple[pl.DataFrame, int,
 
 
 def _spelled_integers(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(
-        integers_if_spelled_so(frame.get_column(name))
-        for name in ID_COLUMNS
-        if frame.schema[name] == pl.String
-    )
+    text = [frame.get_column(name) for name in ID_COLUMNS if frame.schema[name] == pl.String]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return frame.with_columns(pool.map(integers_if_spelled_so, text))
 
 
 def _without_empty(frame: pl.DataFrame) -> pl.DataFrame:
@@ -171,14 +171,25 @@ def _without_empty(frame: pl.DataFrame) -> pl.DataFrame:
 
 def integers_if_spelled_so(ids: pl.Series) -> pl.Series:
     """Int64 when every string is an integer as Python prints it, so that no id changes; else unchanged."""
-    head = ids.head(100).cast(pl.Int64, strict=False)
-    if head.null_count():
+    if ids.head(100).cast(pl.Int64, strict=False).null_count():
         return ids
     numbers = ids.cast(pl.Int64, strict=False)
-    if numbers.null_count() or ids.str.starts_with("+").any() or ids.str.starts_with("-0").any():
+    if numbers.null_count():
         return ids
-    padded = ids.str.starts_with("0") & (ids != "0")
-    return ids if padded.any() else numbers
+    # "007", "+7", "-0" and " 7" are all longer than the number printed: equal totals leave room for none.
+    return numbers if ids.str.len_bytes().sum() == printed_length(numbers) else ids
+
+
+def printed_length(numbers: pl.Series) -> int:
+    """Characters of all the integers as Python prints them, together."""
+    values = numbers.to_numpy()
+    magnitudes = np.abs(values)
+    total = len(values) + int(np.count_nonzero(values < 0))
+    power, largest = 10, int(magnitudes.max(initial=0))
+    while power <= largest:
+        total += int(np.count_nonzero(magnitudes >= power))
+        power *= 10
+    return total
 
 
 # -- the columns ---------------------------------------------------------------------------------------------
