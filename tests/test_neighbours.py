@@ -22,6 +22,7 @@ from rootbeam.learn.neighbours import (
     item_knn_weights,
     prune,
     score_dense,
+    strongest,
 )
 
 
@@ -408,3 +409,10 @@ def test_a_checkerboard_world_is_understood(method: str, decay: float) -> None:
 def test_a_penalty_lost_in_rounding_is_refused_in_one_line():
     with pytest.raises(ConfigError, match="too small"):
         ease_from_gram(np.full((30, 30), 1000.0, dtype=np.float32), 1e-14)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 9])
+def test_the_strongest_of_many_neighbours_are_the_few(count: int) -> None:
+    log = random_log(3)
+    few = item_knn_weights(log, count, shrink=0.37)
+    np.testing.assert_array_equal(dense(strongest(item_knn_weights(log, 9, shrink=0.37), count)), dense(few))

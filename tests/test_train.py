@@ -89,6 +89,23 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(task, whole, tmp_path):
         np.testing.assert_array_equal(resumed.arrays[name], array, err_msg=name)
 
 
+def test_the_number_of_steps_of_a_budget_is_kept_even_when_the_first_step_is_the_last(task, tmp_path):
+    path = tmp_path / "run.safetensors"
+
+    def fitted(seconds, **kept):
+        runtime = Runtime(checkpoint=path, checkpoint_seconds=1e9, **kept)
+        return fit_sequence(
+            task.train, SMALL.sequence, SMALL.training, seed=0, runtime=runtime, what="x", seconds=seconds
+        )
+
+    def die() -> bool:
+        raise RuntimeError("the power is gone")
+
+    with pytest.raises(RuntimeError, match="power"):
+        fitted(1e-9, should_stop=die)
+    assert fitted(1e9).total_steps == 1  # 1e-9 s bought one step, and that was settled then
+
+
 def test_the_number_of_steps_of_a_budget_is_kept_on_resume(task, tmp_path):
     config = dataclasses.replace(SMALL, run=dataclasses.replace(SMALL.run, budget_seconds=60.0))
     checks = itertools.count(1)
@@ -231,3 +248,12 @@ def test_a_draw_does_not_depend_on_the_draws_before(task):
         np.testing.assert_array_equal(arrays(used, step), arrays(windows_of(task.train, 6), step))
     epoch = np.concatenate([used.order(3, 0), used.order(3, 1)])
     np.testing.assert_array_equal(np.bincount(epoch), 2 * np.bincount(used.user_of_window))
+
+
+def test_where_the_budget_affords_no_inverse_item_knn_is_tuned_and_refitted(task):
+    config = dataclasses.replace(SMALL, run=dataclasses.replace(SMALL.run, budget_seconds=1e-9))
+    trained = train(task, config, model="neighbours")
+    assert trained.settings["neighbours"] in config.neighbours.knn_neighbours
+    popular = train(task, config, model="popularity")
+    value, floor = (t.ladder[0]["metrics"]["ndcg@10"]["mean"] for t in (trained, popular))
+    assert value > 2 * floor  # the checkerboard

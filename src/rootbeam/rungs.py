@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from rootbeam.learn.neighbours import (
     gram,
     item_knn_weights,
     prune,
+    strongest,
 )
 from rootbeam.learn.scorers import ConstantScorer, SequenceScorer
 from rootbeam.learn.sequence import SequenceEncoder
@@ -87,13 +88,13 @@ def neighbours(run: Run) -> Judged:
     """Weights by the best setting and decay; then the blend. Each on validation users."""
     task, config, runtime = run.task, run.config, run.runtime
     candidates = weight_settings(task.train.n_items, config)
-    counts = gram(task.train) if "l2" in candidates[0] else None
+    weights_by = _weights_by(task.train, candidates, config)
     best: tuple[float, dict[str, Any], PrunedWeights] | None = None
     for done, settings in enumerate(candidates):
         runtime.progress("neighbours", done, len(candidates), str(settings))
         if runtime.should_stop():
             raise InterruptedTraining("stopped while the neighbours' weights were tuned")
-        weights = _weights(task.train, settings, config, counts)
+        weights = weights_by(settings)
         for decay in config.neighbours.decays:
             value = _mean(run.judge.values(NeighbourScorer(weights, decay), Blend(1.0, 0.0, math.inf)))
             if best is None or value > best[0]:
@@ -116,11 +117,15 @@ def weight_settings(n_items: int, config: Config) -> list[dict[str, Any]]:
     return [{"l2": grid[round(place)]} for place in places]
 
 
-def _weights(log: Log, settings: Mapping[str, Any], config: Config, counts: Any = None) -> PrunedWeights:
-    if "l2" in settings:
-        full = ease_from_gram(gram(log) if counts is None else counts, settings["l2"])
-        return prune(full, config.neighbours.keep)
-    return item_knn_weights(log, settings["neighbours"])
+def _weights_by(
+    log: Log, candidates: Sequence[Mapping[str, Any]], config: Config
+) -> Callable[[Mapping[str, Any]], PrunedWeights]:
+    """The weights of each candidate; what items have in common is counted once for all."""
+    if "l2" in candidates[0]:
+        counts = gram(log)
+        return lambda settings: prune(ease_from_gram(counts, settings["l2"]), config.neighbours.keep)
+    widest = item_knn_weights(log, max(settings["neighbours"] for settings in candidates))
+    return lambda settings: strongest(widest, settings["neighbours"])
 
 
 def sequence(run: Run) -> Judged:
@@ -183,7 +188,7 @@ def refit(rung: Judged, run: Run) -> Judged:
     if rung.name == "popularity":
         return rung
     if rung.name == "neighbours":
-        weights = _weights(task.full, rung.settings, config)
+        weights = _weights_by(task.full, [rung.settings], config)(rung.settings)
         scorer: Scorer = NeighbourScorer(weights, rung.settings["decay"])
         arrays = weights.to_arrays()
     else:

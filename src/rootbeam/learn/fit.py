@@ -93,6 +93,8 @@ def fit_sequence(
             step_seconds = _time_steps(windows, shape, training, log_popularity, seed, runtime)
             state.total = max(1, min(int(left / step_seconds), state.total))
         state.stop = state.total
+        if runtime.checkpoint is not None:  # the budget is turned into steps once, however early a run ends
+            _save(runtime.checkpoint, encoder, optimizer, state)
     every = max(1, min(max(per_epoch, state.total // training.validations), state.total // 8))
     saved_at = time.monotonic()
     while state.step < state.stop and not state.finished:

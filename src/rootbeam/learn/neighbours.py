@@ -252,6 +252,15 @@ def _seen_bag(histories: Histories, n_items: int) -> BagQuery:
     return BagQuery(rows, items, np.ones(len(items), dtype=np.float32), len(histories))
 
 
+def strongest(weights: PrunedWeights, keep: int) -> PrunedWeights:
+    """For each target, the `keep` largest of the weights that are there; nothing is counted again."""
+    sources = np.repeat(np.arange(weights.n_items), np.diff(weights.ptr))
+    order = np.lexsort((sources, weights.targets))  # target by target, ties to the lower source
+    sources, targets, values = sources[order], weights.targets[order].astype(np.int64), weights.values[order]
+    kept = _strongest_of_each(targets, values.astype(np.float64), keep)
+    return _by_source(sources[kept], targets[kept], values[kept], weights.n_items)
+
+
 def _co_occurrence(log: Log) -> Iterator[tuple[int, torch.Tensor]]:
     """Rows of XᵀX from the first item on: (first item, sparse (block, items)).
 
